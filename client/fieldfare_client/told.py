@@ -27,6 +27,12 @@ def refusal(kind: str, message: Message, told: str = "") -> Message:
     return Message(Error(CLIENT_APP_RAISED, f"<class '{kind}'> {told}".rstrip()), reply_to=message)
 
 
+def tell(refused: HeadRefused | NodeBudgetRefused | BlinderWentBack, message: Message) -> Message:
+    """Answer one of `TELLING`; the node's log says what the server learns of it, and what it does not."""
+    log.warning("this node refuses, and tells the server %r: %s", refused.told, refused)
+    return refusal(type(refused).__name__, message, refused.told)
+
+
 def without_text(handler: Handler) -> Handler:
     """Answer an exception with its class alone."""
 
@@ -35,8 +41,7 @@ def without_text(handler: Handler) -> Handler:
         try:
             return handler(message, context)
         except TELLING as refused:
-            log.warning("this node refuses: %s", refused)
-            return refusal(type(refused).__name__, message, refused.told)
+            return tell(refused, message)
         except Exception as error:
             kind = type(error).__name__
             frame = traceback.extract_tb(error.__traceback__)[-1]

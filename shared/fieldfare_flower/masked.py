@@ -67,7 +67,7 @@ class MasksRefused(Refused):
     """The blinder does not answer; its code, of `REFUSALS`, says why."""
 
     def __init__(self, asked: MasksAsked, code: str) -> None:
-        what = f"the blinder's masks of round {asked.round} of run {asked.run}"
+        what = f"the blinder's masks of round {asked.round + 1} of run {asked.run}"
         nearest = f"`fieldfare abandon {asked.run}`: the last model stays, and what was not spent returns"
         if code == "masks-plan":
             nearest = f"`fieldfare blinder approve` of the run's plan, or {nearest}"

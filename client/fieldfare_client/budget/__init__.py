@@ -88,7 +88,7 @@ def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | 
         names = asked_users(content) if names is None else names
         kept.charge(terms, agreed, occasion.round, occasion.attempt, names)
     elif not cost.participation.allows([occasion.round], cost.mechanism.rounds):
-        raise NodeBudgetRefused(f"round {occasion.round} of run {terms.run}", reason="out-of-turn")
+        raise NodeBudgetRefused(f"round {occasion.round + 1} of run {terms.run}", reason="out-of-turn")
     return cost
 
 

@@ -134,7 +134,7 @@ class Charges:
         Raises `NodeBudgetRefused`, and then charges nobody: one has not enough left, or was asked before.
         """
         cost = terms.cost()
-        what = f"round {round} of run {terms.run}"
+        what = f"round {round + 1} of run {terms.run}"
         if not all_differ(names):
             raise NodeBudgetRefused(what, reason="too-often")
         with self._writing() as connection:

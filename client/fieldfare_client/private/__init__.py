@@ -38,7 +38,6 @@ sends (`clipping_norm`). Put it first in the list, so that it sees what leaves.
 from __future__ import annotations
 
 import inspect
-import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -67,12 +66,11 @@ from fieldfare_client.private.node import (
 from fieldfare_client.private.node import (
     WrongDialect as WrongDialect,
 )
-from fieldfare_client.told import TELLING, refusal
+from fieldfare_client.told import TELLING, tell
 from fieldfare_flower.client_apps import is_registered
 
 __all__ = ["check", "measure", "metric", "train", "users"]
 
-log = logging.getLogger("fieldfare.client")
 
 Handler = Callable[[Message, Context], Message]
 
@@ -178,8 +176,7 @@ def _handler(function: Callable[..., object], answer: Handler) -> Handler:
             try:
                 return answer(message, context)
             except TELLING as refused:
-                log.warning("this node refuses: %s", refused)
-                return refusal(type(refused).__name__, message, refused.told)
+                return tell(refused, message)
 
     # Not functools.wraps: Flower, and readers of the signature, must see (message, context).
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):

@@ -132,7 +132,7 @@ def status(at: AtOption = HERE, as_json: Annotated[bool, typer.Option("--json", 
             print_text(f"budget: epsilon {spent:.6g} of {epsilon:g} shown to the server, at delta {decimal(delta)}")
         for row, run, index, count, asked in answers[-10:]:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(asked))
-            print_text(f"answer {row}: round {index} of run {run}, {count} nodes, {when} UTC")
+            print_text(f"answer {row}: round {index + 1} of run {run}, {count} nodes, {when} UTC")
 
 
 @blinder.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

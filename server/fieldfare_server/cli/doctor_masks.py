@@ -49,20 +49,46 @@ def _named(party: str, key: str) -> Finding:
 
 
 def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
-    """Check a node whose configuration names a blinder.
+    """Check a node's code and budget; where its configuration names a blinder, its keys too, and that both are set.
 
     config: of its SuperNode, the text of `--node-config`. plan: one that it should send masked sums for.
     """
     from fieldfare_client import budget
-    from fieldfare_client.budget.charges import Charges
-    from fieldfare_client.budget.settings import NodeBudget
-    from fieldfare_client.masking import BLINDER, NODE_KEY, node_key
     from fieldfare_flower import pinned
 
     given = {name: value for name, _, value in (pair.partition("=") for pair in shlex.split(config))}
-    key = given.get(BLINDER)
-    if not key:  # a node that sends no masked sums
-        return
+    key, code, agreed = given.get("blinder"), os.environ.get(pinned.VARIABLE), os.environ.get(budget.VARIABLE)
+    if key:
+        yield from _check_keys(key, given.get("node-key", ""), plan)
+    try:
+        if digests := pinned.allowed(Path(code)) if code else None:
+            yield fine("code", f"{len(digests)} apps may start here.")
+        elif code:
+            yield fault("code", f"{code} allows no app, so nothing starts here.", "`sha256sum our.app.fab >> FILE`")
+        elif key:
+            said = f"{pinned.VARIABLE} is not set: whatever code the server sends starts here, and may send no masks."
+            yield warning("code", said, f"{pinned.VARIABLE}=FILE with the digests of the apps that you know")
+    except FieldfareError as error:
+        yield fault("code", f"nothing starts here: {error}", f"{pinned.VARIABLE}=FILE, a digest a line")
+    try:
+        if agreed:
+            from fieldfare_client.budget.charges import Charges
+            from fieldfare_client.budget.settings import NodeBudget
+
+            settings = NodeBudget.read(Path(agreed))
+            Charges(settings).gauges()
+            yield fine("budget", f"populations {', '.join(settings.populations)}; charges in {settings.charges}.")
+        elif key:
+            said = f"{budget.VARIABLE} is not set: the server decides how often a user is asked, for which populations."
+            mend = f"{budget.VARIABLE}=FILE, `python -m fieldfare_client.budget init --file FILE`"
+            yield warning("budget", said, mend)
+    except (FieldfareError, ModuleNotFoundError) as error:
+        yield fault("budget", f"this node trains nobody: {error}", "docs/node-budget.md")
+
+
+def _check_keys(key: str, file: str, plan: Plan | None) -> Iterator[Finding]:
+    from fieldfare_client.masking import node_key
+
     try:
         read_key(key)
         if plan is not None:
@@ -71,29 +97,7 @@ def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
     except FieldfareError:
         yield fault("blinder", "its key is none, so this node answers nobody.", "the line of `fieldfare blinder key`")
     try:
-        public = write_node_key(node_key(Path(given.get(NODE_KEY, ""))))
-        yield fine(NODE_KEY, f"it is there, and nobody else can read it; `fieldfare blinder admit NAME {public}`.")
+        public = write_node_key(node_key(Path(file)))
+        yield fine("node-key", f"nobody else can read it; `fieldfare blinder admit NAME {public}`.")
     except FieldfareError as error:
-        yield fault(NODE_KEY, f"no box can be signed: {error}", '`fieldfare node-key FILE`, and node-key="FILE"')
-    code, agreed = (os.environ.get(name, "") for name in (pinned.VARIABLE, budget.VARIABLE))
-    try:
-        if digests := pinned.allowed(Path(code)) if code else None:
-            yield fine("code", f"{len(digests)} apps may start here.")
-        elif code:
-            yield fault("code", f"{code} allows no app, so nothing starts here.", "`sha256sum our.app.fab >> FILE`")
-        else:
-            said = f"{pinned.VARIABLE} is not set: whatever code the server sends starts here, and may send no masks."
-            yield warning("code", said, f"{pinned.VARIABLE}=FILE with the digests of the apps that you know")
-    except FieldfareError as error:
-        yield fault("code", f"nothing starts here: {error}", f"{pinned.VARIABLE}=FILE, a digest a line")
-    if not agreed:
-        said = f"{budget.VARIABLE} is not set: the server decides how often a user is asked, and for which populations."
-        yield warning("budget", said, f"{budget.VARIABLE}=FILE, `python -m fieldfare_client.budget init --file FILE`")
-        return
-    try:
-        settings = NodeBudget.read(Path(agreed))
-        Charges(settings).gauges()
-    except FieldfareError as error:
-        yield fault("budget", f"this node trains nobody: {error}", "docs/node-budget.md")
-        return
-    yield fine("budget", f"populations {', '.join(sorted(settings.populations))}; charges in {settings.charges}.")
+        yield fault("node-key", f"no box can be signed: {error}", '`fieldfare node-key FILE`, and node-key="FILE"')

@@ -104,11 +104,14 @@ class RunHandle:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not self._over:
             text = "" if error is None else type(error).__name__
+            # The text of an error may count users; what a task says as it ends the process may quote their rows.
+            if isinstance(error, Exception) and not self._run.hides_presence:
+                text += f": {error}"
+            if isinstance(error, SystemExit):  # of a signal: a restart, or `flwr stop`
+                text = "its process was told to end; resume it, or end it: fieldfare abandon"
             # What stopped the run is told, not that the ledger could not note it: then its lease runs out by itself.
             with contextlib.suppress(*((LedgerError,) if error is not None else ())):
-                # The text of an error may count users; what a task says as it ends the process may quote them.
-                told = isinstance(error, Exception) and not self._run.hides_presence
-                self.hand_back(f"{text}: {error}" if told else text)
+                self.hand_back(text)
 
     # -- the lease -------------------------------------------------------------------------------------------
 

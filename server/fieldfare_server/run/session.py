@@ -268,11 +268,11 @@ class Session:
                 if opened is not None:
                     with logs.about(run_id, handle.next_round):
                         if session.rounds.settle_open_round(opened, files):
-                            log.info("round %d was complete when the run stopped: committed", opened.index)
+                            log.info("round %d was complete when the run stopped: committed", opened.index + 1)
                         elif session.rounds.sums.closed is not None:
-                            log.info("round %d was closed when the run stopped: it is opened again", opened.index)
+                            log.info("round %d was closed when the run stopped: it is opened again", opened.index + 1)
                         else:
-                            log.info("round %d was open when the run stopped: void", opened.index)
+                            log.info("round %d was open when the run stopped: void", opened.index + 1)
                 if handle.checkpoint is not None:
                     session.rounds.restore(*files.latest_committed(handle.checkpoint), handle.next_round)
                 closed = session.rounds.sums.closed

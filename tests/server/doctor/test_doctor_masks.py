@@ -72,6 +72,7 @@ def test_what_is_missing_is_named(tmp_path: Path, budget: Path, monkeypatch: pyt
     budget.write_text("populations = 1\n")
     monkeypatch.setenv("FIELDFARE_CODE", str(tmp_path / "code"))
     monkeypatch.setenv("FIELDFARE_BUDGET", str(budget))
+    assert states("") == {"code": "fault", "budget": "fault"}  # what is set is read, also where nothing is masked
     make_node_key(tmp_path / "sign")
     (tmp_path / "sign").chmod(0o644)
     found = states(f'blinder="{KEY}" node-key="{tmp_path / "sign"}"')

@@ -157,6 +157,8 @@ def test_a_handle_gives_the_lease_back(ledger: Ledger) -> None:
     assert again.next_round == 1
     again.__exit__(RuntimeError, RuntimeError("cable pulled"), None)
     assert ledger.run(run.id).message == "RuntimeError: cable pulled"
+    ledger.resume_run(run.id, key_commitment=KEY, holder="three").__exit__(SystemExit, SystemExit(0), None)
+    assert "fieldfare abandon" in str(ledger.run(run.id).message)  # `flwr stop`: "SystemExit: 0" told nobody what to do
 
 
 def test_what_ends_the_process_is_told_without_its_text(ledger: Ledger) -> None:

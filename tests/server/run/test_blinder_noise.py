@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
+from typer.testing import CliRunner
 
 from fieldfare.accounting.filter import gauge
 from fieldfare.blinder_noise import SPARE, BlinderNoise
@@ -27,6 +28,7 @@ from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import NODE_KEY, make_node_key, mask_reply
 from fieldfare_flower.masked import MasksAsked, MasksRefused, read_reply
 from fieldfare_flower.messages import Occasion
+from fieldfare_server.cli.application import assemble
 from fieldfare_server.run.pricing import blinder_noise_of
 from support.federation import plan
 from support.masks import INSTRUCTION, masking_of_plan
@@ -154,9 +156,11 @@ def test_rounds_go_up_one_by_one_and_a_run_has_one_plan(tmp_path: Path) -> None:
     a_plan, other, bare = hidden(), hidden(0.25), hidden(0.0)
     world = World(tmp_path, a_plan, other, bare, numel=6)
     for round in (1, 5):
-        with pytest.raises(MasksRefused, check=coded("masks-order")):
+        with pytest.raises(MasksRefused, check=coded("masks-order", f"the blinder's masks of round {round + 1} of")):
             world.noise(a_plan, round)
     world.noise(a_plan, 0)
+    shown = CliRunner().invoke(assemble("blinder"), ["blinder", "status", "--at", str(tmp_path / "blinder")])
+    assert "answer 1: round 1 of" in shown.output  # people count from 1, here as on the run's page
     for another in (other, bare):
         world.questions.clear()
         with pytest.raises(MasksRefused, check=coded("masks-plan")):

@@ -207,6 +207,7 @@ def test_a_model_that_diverged_ends_in_one_round(tmp_path: Path) -> None:
     with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
         (ended,) = ledger.runs().items
         assert (ended.state, ended.next_round) == ("failed", 1)
+        assert "after round 1" in str(ended.message)  # people count rounds from 1, as the log above and the page do
 
 
 @pytest.mark.parametrize("simulated", [False, True])

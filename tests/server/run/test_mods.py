@@ -333,7 +333,7 @@ def test_a_masked_node_without_scipy_blames_no_price(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr("fieldfare.costing.cost_as_priced", priced)
     monkeypatch.delenv(budget.VARIABLE, raising=False)
-    grid = ends(tmp_path, app_of(ff.masked, seen=[]), "own file of charges", aggregation=MASKED_TABLE)
+    grid = ends(tmp_path, app_of(ff.masked, seen=[]), "no-memory", aggregation=MASKED_TABLE)
     assert {str(reply.error.reason) for reply in grid.replies} == {"<class 'NodeBudgetRefused'> no-memory"}
 
 

@@ -127,7 +127,7 @@ def refused(state: StateDirectory, what: ff.Plan, reason: str) -> None:
     """The run ends under a name of its own, charged to nobody, and the node trained nobody."""
     with pytest.raises(NodesRefused) as error:
         train(state, what)
-    assert REASONS[reason] in str(error.value)
+    assert f"{reason} ({REASONS[reason]})" in str(error.value)  # the word of the page's table, and what it means
     assert error.value.code == "nodes-refused"
     with Ledger.open(state.ledger) as ledger:
         last = ledger.runs().items[0]
@@ -284,7 +284,9 @@ def test_a_rehearsal_that_is_charged_to_nobody_is_refused(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("kind", ["mod", "loop"])
-def test_a_plain_instruction_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_plain_instruction_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
     state = home(tmp_path, epsilon=3.0)
     agree(state, tmp_path / "node", monkeypatch)
     content = RecordDict({"arrays": ArrayRecord([np.zeros(3, np.float32)]), "config": ConfigRecord({"lr": 0.1})})
@@ -303,6 +305,7 @@ def test_a_plain_instruction_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         reply = app(message, Context(1, 2, {}, RecordDict(), {}))
         assert reply.has_error()
         assert reply.error.reason == "<class 'NodeBudgetRefused'> no-terms"
+        assert "'no-terms'" in caplog.text  # the node's operator, too, finds the word in the page's table
     assert not trained
 
 

@@ -213,8 +213,9 @@ def test_a_metric_that_no_client_tells_is_said_to_be_like_one_and_no_reply_is_lo
 @pytest.mark.parametrize(("low", "high", "flag"), [(0.4, 0.6, True), (0.5, 0.9, True), (0.51, 0.9, False)])
 def test_the_flag_follows_from_the_released_interval_alone(low: float, high: float, flag: bool) -> None:
     spec = MetricsSpec.model_validate({"show": {"loss": [-1, 2]}})
-    found = statistics_of({"loss": Estimate("loss", (low + high) / 2, low, high)}, spec)
+    found = statistics_of({"loss": Estimate("loss", np.float64((low + high) / 2), low, high)}, spec)
     assert found.get("metric.loss.untold") == (1.0 if flag else None)
+    assert {type(each) for each in found.values()} == {float}  # np.float64(...) stood in Flower's log
     assert len(found) == 3 + flag
 
 

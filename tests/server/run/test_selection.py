@@ -204,7 +204,7 @@ def test_over_selection_asks_more_and_takes_what_there_is() -> None:
         sizes.append(cohort.size)
         taken.add(t, cohort)
     assert sizes == [25, 25, 25, 25]
-    with pytest.raises(NotEnoughUsers, check=coded("not-enough-users", "the cohort of round 4")) as refusal:
+    with pytest.raises(NotEnoughUsers, check=coded("not-enough-users", "the cohort of round 5")) as refusal:
         chooser.select(4, np.arange(100), taken.last_and_count, rng, rng.random)
     assert refusal.value.standing == Eligibility(available=100, eligible=0, resting=0, exhausted=100)
 
@@ -227,7 +227,7 @@ def test_the_refusal_says_who_rests() -> None:
     taken, rng = ParticipationRecord(10), np.random.default_rng(4)
     taken.add(0, np.arange(6))
     chooser = Selector(MinSeparation(3, 2), 10, 5, fewest=5)
-    with pytest.raises(NotEnoughUsers, check=coded("not-enough-users", "the cohort of round 1")):
+    with pytest.raises(NotEnoughUsers, check=coded("not-enough-users", "the cohort of round 2")):
         chooser.select(1, np.arange(10), taken.last_and_count, rng, rng.random)
 
 

@@ -239,8 +239,9 @@ def test_a_run_that_its_users_cannot_fill_ends_before_its_first_round(tmp_path: 
         FieldfareStrategy(session).start(LyingGrid(2))
     assert str(refusal.value).count("Nearest allowed") == 1
     with Ledger.open(state_dir.ledger) as ledger:
-        assert ledger.run(session.account.id).state == "failed"
-        assert ledger.rounds(session.account.id).items == ()
+        ended = ledger.run(session.account.id)
+        assert (ended.state, str(ended.message).count("Nearest allowed")) == ("failed", 1)  # the page says it, too
+        assert ledger.rounds(ended.id).items == ()
     with session.__class__.begin(state_dir, plan(participation={"scheme": "single"}, run__min_reports=4), True) as fits:
         FieldfareStrategy(fits).start(LyingGrid(2))
     assert fits.next_round == 6

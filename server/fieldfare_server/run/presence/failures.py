@@ -178,7 +178,7 @@ class Failures:
 
     def _note_budget(self, node: int, why: str) -> None:
         if not self._budget:  # once: how many they are may be secret
-            log.error("a node's own budget refuses this run: %s", signed_terms.REASONS[why])
+            log.error("a node's own budget refuses this run: %s (%s)", why, signed_terms.REASONS[why])
         self._budget[why] += 1
         self._wrong.add(node)
         if why == "exceeds":
@@ -228,7 +228,8 @@ class Failures:
         return journal_refused(kinds, *self._rows)
 
     def _budget_refused(self) -> NodesRefused:
-        kinds = "; ".join(f"{count} x {signed_terms.REASONS[why]}" for why, count in self._budget.most_common())
+        told = self._budget.most_common()
+        kinds = "; ".join(f"{count} x {why} ({signed_terms.REASONS[why]})" for why, count in told)
         return NodesRefused(
             "the run",
             f"nodes refuse it by the budget that belongs to their users: {kinds}. Nobody was trained.",

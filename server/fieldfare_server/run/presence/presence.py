@@ -137,7 +137,7 @@ class Presence:
             self.patience.note_void()
             if self.patience.is_over(committed=True):
                 raise
-            log.warning("round %d cannot be opened yet: %s", self.session.coming_round, shortage)
+            log.warning("round %d cannot be opened yet: %s", self.session.coming_round + 1, shortage)
             return None
 
     def rest(self) -> None:
@@ -211,7 +211,7 @@ class Presence:
         """Note that an attempt had too few reports. Raises `BadInput` where every further one would have as few."""
         self.patience.note_void()
         count = self.counts.shown(reports)
-        log.warning("round %d void: %s reports", round, "too few" if count is None else count)
+        log.warning("round %d void: %s reports", round + 1, "too few" if count is None else count)
         self.require_right_app()
 
     def require_right_app(self) -> None:

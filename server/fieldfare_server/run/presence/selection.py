@@ -101,7 +101,7 @@ class NotEnoughUsers(Refused):
             )
             return
         super().__init__(
-            f"the cohort of round {round}",
+            f"the cohort of round {round + 1}",
             f"{fewest} users are needed, and of {standing.available} available ones {standing.eligible} may take part "
             f"({standing.resting} rest until later rounds, {standing.exhausted} have done all their rounds"
             + (f", {standing.overdrawn} have too little of their budget left)." if standing.overdrawn else ")."),
@@ -119,7 +119,7 @@ class TooFewHere(NotEnoughUsers):
         self.standing = Eligibility(here, here, 0, 0)
         Refused.__init__(
             self,
-            f"the cohort of round {round}",
+            f"the cohort of round {round + 1}",
             f"{needed} users are needed, {here} here." + (f" First cause: {cause}." if cause else ""),
             "more nodes, or a smaller cohort and min_reports",
         )

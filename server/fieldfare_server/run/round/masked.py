@@ -265,7 +265,7 @@ class MaskedSums:
             if (refused := self.denied()) is not None:
                 raise refused
         except (BadReply, BadInput) as error:
-            masks_of = f"the blinder's masks of round {opened.index}"
+            masks_of = f"the blinder's masks of round {opened.index + 1}"
             raise CheckpointError(masks_of, f"they are no answer: {error}") from None
         # A copy: should the rest fail, the masked words are still those that were closed.
         return OpenedSum(total.words - masks, total.users, total.shares, total.rejects, receipt.text)

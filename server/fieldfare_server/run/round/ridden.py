@@ -82,7 +82,7 @@ def statistics_of(estimates: Mapping[str, Estimate], spec: MetricsSpec | None) -
     found: dict[str, float] = {}
     for name, each in estimates.items():
         ends = {"": each.value, ".low": each.low, ".high": each.high}
-        found |= {f"{PREFIX}{name}{e}": v for e, v in ends.items() if v is not None and math.isfinite(v)}
+        found |= {f"{PREFIX}{name}{e}": float(v) for e, v in ends.items() if v is not None and math.isfinite(v)}
         if spec is not None and each.low is not None and each.high is not None:
             # Users without the metric stand in the middle. The released estimate is read and no reply:
             # whether a client told is users' data.

@@ -43,7 +43,7 @@ def stop_run(session: Session, cause: BaseException) -> FieldfareError:
         if isinstance(cause, NotEnoughUsers):
             begin = "" if isinstance(cause, TooFewHere) else f"it ran out of users after 0 of {rounds} rounds. "
             why, nearest = f"{begin}{cause.what}: {cause.why}", cause.nearest
-        session.finish("failed", why)
+        session.finish("failed", f"{why} Nearest allowed: {nearest}.")
         return Refused(
             f"run {run}",
             f"{why} No round was committed, so the run has ended, and all that it reserved is free again.",
@@ -87,11 +87,10 @@ def require_finite_replies(session: Session, rejects: Mapping[str, int], asked: 
 
 def _diverged(session: Session, how: str) -> BadInput:
     """End the run, whose newest model diverged."""
-    last = session.coming_round - 1
-    session.finish("failed", f"the model diverged: {how} after round {last}")
+    session.finish("failed", f"the model diverged: {how} after round {session.coming_round}")
     return BadInput(
         f"server_optimizer and client learning rates of run {session.account.id}",
-        f"the released model diverged: {how} after round {last}.",
+        f"the released model diverged: {how} after round {session.coming_round}.",
         "smaller learning rates",
         code="diverged",
     )

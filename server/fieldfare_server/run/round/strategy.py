@@ -183,7 +183,7 @@ class FieldfareStrategy:
         # Open the round in the ledger, and address the nodes that host the cohort.
         attempt = Attempt.open(session.rounds, session.cohorts, session.dialect, session.shown_heads, cohort)
         opened, total, asked = attempt.opened, attempt.sum, len(attempt.nodes)
-        log.debug("round %d open, attempt %d", opened.index, opened.attempt)
+        log.debug("round %d open, attempt %d", opened.index + 1, opened.attempt)
         faults.point("strategy.sent")
         self._on_sent(asked, presence.roster.nodes_online)
 
