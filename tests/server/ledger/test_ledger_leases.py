@@ -165,7 +165,10 @@ def test_what_ends_the_process_is_told_without_its_text(ledger: Ledger) -> None:
     """In a simulation that may be a task at a user's row: `sys.exit(f"no such code: {row}")`."""
     run = start(ledger, key_commitment=KEY)
     run.__exit__(SystemExit, SystemExit("no such code: HIV"), None)
-    assert ledger.run(run.id).message == "SystemExit"
+    assert "HIV" not in str(ledger.run(run.id).message)
+    again = ledger.resume_run(run.id, key_commitment=KEY, holder="two")
+    again.__exit__(KeyboardInterrupt, KeyboardInterrupt("no such code: HIV"), None)
+    assert ledger.run(run.id).message == "KeyboardInterrupt"
 
 
 def test_another_key_cannot_resume(ledger: Ledger) -> None:
