@@ -25,6 +25,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
+from fieldfare import clipping
 from fieldfare.errors import BadInput, NotGiven, WrongForm
 from fieldfare.names import QUESTION
 from fieldfare.schema import Schema
@@ -37,7 +38,7 @@ from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty
 from fieldfare_client.told import refusal, without_text
-from fieldfare_client.training.clip import trainer_of
+from fieldfare_client.training.clip import clip_with, trainer_of
 from fieldfare_client.training.cores import CoreChoice, processes
 from fieldfare_client.training.schedule import steps_of
 from fieldfare_client.training.trainer import CohortUpdate, Trainer
@@ -51,6 +52,8 @@ log = logging.getLogger("fieldfare.client")
 app = ClientApp()
 # Held by a node of this process that uses what all of them share: tasks and their users, the trainer, its model.
 _shared = threading.RLock()
+ANY_CLIPPING = {"kind": "flat", "norm": 1.0}
+"""In the key of a trainer: each instruction sets its own norm, which adaptive clipping changes every round."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def require_measurable(reference: str) -> None:
 
 def forget_users() -> None:
     """Let go of the tasks that this process has loaded, and of their users; the next message reads them again."""
-    for cache in (_task, _hosted, _trainer):
+    for cache in (_task, _hosted, _unclipped):
         cache.cache_clear()
     _POOL.forget()
 
@@ -157,8 +160,16 @@ def hosted(context: Context, content: RecordDict | None = None) -> Hosted:
         return _hosted(name, int(node.get("partition-id", 0)), int(node.get("num-partitions", 1)))
 
 
-@lru_cache(maxsize=8)
 def _trainer(task: Task, settings_json: str, device: str) -> Trainer:
+    """Return the trainer of these settings: one, and what it has traced, for all clip norms of a run."""
+    told = json.loads(settings_json)
+    trainer = _unclipped(task, json.dumps({**told, "clipping": ANY_CLIPPING}), device)
+    trainer.clip = clip_with(clipping.parse(told["clipping"]), trainer.schema)
+    return trainer
+
+
+@lru_cache(maxsize=8)
+def _unclipped(task: Task, settings_json: str, device: str) -> Trainer:
     return trainer_of(task, TrainingSettings.parse(json.loads(settings_json)), device)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task, seeded
+from fieldfare_client.tasks.digits import DigitsTask
 from fieldfare_client.training.choice import KNOWN, TRIALS, Candidate, EngineChoice
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.dropout import KeyedDropout, set_keys
@@ -599,3 +602,21 @@ def test_a_chunk_that_is_timed_may_be_smaller() -> None:
     assert choice.users(0) == 16
     assert EngineChoice(candidates[:1], "").users(0) == 16, "nothing is timed where there is one candidate"
     assert EngineChoice([Candidate(None, 2, "few", 4), candidates[1]], "").users(0) == 2  # type: ignore[arg-type]
+
+
+def test_one_trainer_serves_every_clip_norm_of_a_run() -> None:
+    """Adaptive clipping tells another norm each round: the model is built and traced once all the same."""
+    task, client = DigitsTask(), ClientSpec(batch_size=5)
+    table, users, app = task.users(), np.arange(0, 30, 3), importlib.import_module("fieldfare_client.app")
+    schema = Schema.of(model := task.build_model())
+    start, seen = schema.flatten(dict(model.named_parameters())), []
+    for norm in (0.5, 0.01, 0.5):
+        told = {"kind": "adaptive-quantile", "norm": norm}
+        settings = {"client": client.model_dump(mode="json"), "clipping": told, "seed": 4, "isolated": False}
+        one = app._trainer(task, json.dumps(settings), "cpu")
+        afresh = Trainer(task, client, clip_with(clipping.parse(told), schema), seed=4)
+        cohort, expected = (each.train([start], [1.0], table, users, at_round=2) for each in (one, afresh))
+        assert torch.equal(cohort.update, expected.update)
+        assert cohort.counts == expected.counts
+        seen.append(one)
+    assert seen == [one] * 3

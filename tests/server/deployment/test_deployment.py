@@ -275,7 +275,7 @@ def test_a_ledger_that_opens_and_refuses_is_not_asked_without_a_pause(
     opened = contextlib.nullcontext(SimpleNamespace(expire_reservations=refuse))
     monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
     monkeypatch.setattr(command, "Ledger", SimpleNamespace(open=lambda place, head_file: opened))
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit, check=lambda end: end.code == 130):
         command.supervise(insecure=True, every=7.0)
     assert slept == [7.0] * 3
     assert [record.getMessage() for record in caplog.records] == [
