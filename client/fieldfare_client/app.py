@@ -53,7 +53,8 @@ app = ClientApp()
 # Held by a node of this process that uses what all of them share: tasks and their users, the trainer, its model.
 _shared = threading.RLock()
 ANY_CLIPPING = {"kind": "flat", "norm": 1.0}
-"""In the key of a trainer: each instruction sets its own norm, which adaptive clipping changes every round."""
+"""Stands for the clipping in the key of a trainer. Each instruction sets its own: adaptive clipping changes the norm
+every round."""
 
 
 @dataclass(frozen=True)

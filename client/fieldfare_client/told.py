@@ -28,7 +28,7 @@ def refusal(kind: str, message: Message, told: str = "") -> Message:
 
 
 def tell(refused: HeadRefused | NodeBudgetRefused | BlinderWentBack, message: Message) -> Message:
-    """Answer one of `TELLING`; the node's log says what the server learns of it, and what it does not."""
+    """Answer with a refusal of `TELLING`. The node's log says which word the server is told, and the reason in full."""
     log.warning("this node refuses, and tells the server %r: %s", refused.told, refused)
     return refusal(type(refused).__name__, message, refused.told)
 

@@ -37,8 +37,8 @@ def task_words(plan: Mapping[str, Any]) -> str:
     of = f" of {', '.join(map(str, models))}" if any(models) else ""
     of += ", the best one's name alone," if asked.get("shows") == "best" else ""
     words = f"{asked.get('kind')} of {asked.get('measure')}{of}"
-    of = str(plan["task"].get("of")).partition("?")[0]  # without the task's parameters, as for a run
-    return f"question: {words} from {asked.get('low')} to {asked.get('high')}, task {of}"
+    task = str(plan["task"].get("of")).partition("?")[0]  # without its parameters, as for a run
+    return f"question: {words} from {asked.get('low')} to {asked.get('high')}, task {task}"
 
 
 def mechanism_word(plan: Mapping[str, Any]) -> str:

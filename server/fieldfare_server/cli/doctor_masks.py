@@ -54,12 +54,13 @@ def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
     config: of its SuperNode, the text of `--node-config`. plan: one that it should send masked sums for.
     """
     from fieldfare_client import budget
+    from fieldfare_client.masking import BLINDER, NODE_KEY
     from fieldfare_flower import pinned
 
     given = {name: value for name, _, value in (pair.partition("=") for pair in shlex.split(config))}
-    key, code, agreed = given.get("blinder"), os.environ.get(pinned.VARIABLE), os.environ.get(budget.VARIABLE)
+    key, code, agreed = given.get(BLINDER), os.environ.get(pinned.VARIABLE), os.environ.get(budget.VARIABLE)
     if key:
-        yield from _check_keys(key, given.get("node-key", ""), plan)
+        yield from _check_keys(key, given.get(NODE_KEY, ""), plan)
     try:
         if digests := pinned.allowed(Path(code)) if code else None:
             yield fine("code", f"{len(digests)} apps may start here.")
@@ -77,7 +78,9 @@ def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
 
             settings = NodeBudget.read(Path(agreed))
             Charges(settings).gauges()
-            yield fine("budget", f"populations {', '.join(settings.populations)}; charges in {settings.charges}.")
+            yield fine(
+                "budget", f"populations {', '.join(sorted(settings.populations))}; charges in {settings.charges}."
+            )
         elif key:
             said = f"{budget.VARIABLE} is not set: the server decides how often a user is asked, for which populations."
             mend = f"{budget.VARIABLE}=FILE, `python -m fieldfare_client.budget init --file FILE`"
@@ -87,7 +90,7 @@ def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
 
 
 def _check_keys(key: str, file: str, plan: Plan | None) -> Iterator[Finding]:
-    from fieldfare_client.masking import node_key
+    from fieldfare_client.masking import NODE_KEY, node_key
 
     try:
         read_key(key)
@@ -98,6 +101,6 @@ def _check_keys(key: str, file: str, plan: Plan | None) -> Iterator[Finding]:
         yield fault("blinder", "its key is none, so this node answers nobody.", "the line of `fieldfare blinder key`")
     try:
         public = write_node_key(node_key(Path(file)))
-        yield fine("node-key", f"nobody else can read it; `fieldfare blinder admit NAME {public}`.")
+        yield fine(NODE_KEY, f"nobody else can read it; `fieldfare blinder admit NAME {public}`.")
     except FieldfareError as error:
-        yield fault("node-key", f"no box can be signed: {error}", '`fieldfare node-key FILE`, and node-key="FILE"')
+        yield fault(NODE_KEY, f"no box can be signed: {error}", '`fieldfare node-key FILE`, and node-key="FILE"')

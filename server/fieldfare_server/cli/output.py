@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
@@ -34,10 +34,15 @@ _SILENT = 2.0
 _WIDTH = 160
 
 
+def _drop(stream: IO[str]) -> None:
+    """Let nothing come of what is written to `stream` from now on, and of what it still holds."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 class _Printer(Console):
     def on_broken_pipe(self) -> None:
         """Go on where nobody reads any more, as after `| head -1`; rich would end the process."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        _drop(self.file)
 
 
 out = _Printer(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH)
@@ -135,7 +140,7 @@ def written() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise
 

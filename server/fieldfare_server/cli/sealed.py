@@ -4,7 +4,8 @@
 search, durably, and nothing gives that back. Each trial draws its setting, runs in a child of this process,
 which begins at the same memory as every other, writes to no file and says nothing, and hands over its score and
 its model. All trials are made, the first K of them count, the best is kept. A trial that fails, however it
-ends, is the worst; one whose users all fail goes on. **Not hidden**: time, memory, and a process that rows end.
+ends, is the worst; one whose users all fail goes on. **Not hidden** from whoever watches this machine: how long a
+trial takes, its memory, and that a row ended its process.
 """
 
 from __future__ import annotations

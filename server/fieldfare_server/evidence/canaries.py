@@ -62,7 +62,7 @@ def densest_patterns(participation: Participation, rounds: int) -> list[tuple[in
     for start in range(min(rounds, max(separation, -(-rounds // most)))):
         pattern: tuple[int, ...] = (start,)
         candidate = start + separation
-        # It goes on each time as early as it may.
+        # Each further round is the earliest that the participation allows.
         while candidate < rounds and len(pattern) < most:
             allowed = participation.allows((*pattern, candidate), rounds)
             pattern = (*pattern, candidate) if allowed else pattern

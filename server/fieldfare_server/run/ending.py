@@ -112,8 +112,8 @@ def complete(run: RunView, files: RunFiles, tensors: Held) -> dict[str, torch.Te
     """Return the full state dict of a run's model, from one that holds less: parameters alone, or one flat vector.
 
     Args:
-        tensors: None: those of the initial model. Where the run's task cannot be loaded here, they are returned
-            as they are.
+        tensors: what is held of the model; None for what it began with. Returned unchanged where the run's task
+            cannot be loaded here.
     """
     from fieldfare_server.run.round.task_model import model_of  # imports Flower
 

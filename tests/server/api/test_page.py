@@ -161,7 +161,7 @@ def test_a_question_shows_what_was_asked_and_its_answer(page: Any, url: str, led
 def test_a_metric_that_rides_is_shown_with_its_interval_and_in_round_after_round(
     page: Any, url: str, ledger: Ledger
 ) -> None:
-    """As Flower's quick start tells it, whose metric is `eval_acc`: charged with its round, and seen only then."""
+    """Flower's quick start reports `eval_acc`: it is charged with its round, and shown only after that."""
     handle = ledger_data.start(ledger, "ridden")
     page.goto(f"{url}/#run=ridden")
     page.locator("#utility", has_text="released no held-out score").wait_for()

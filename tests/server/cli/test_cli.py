@@ -543,7 +543,7 @@ def test_an_empty_word_starts_nothing(
 
 @pytest.mark.parametrize(("words", "code"), [("init first", 0), ("plan --template", 0), ("budget --ledger none", 2)])
 def test_a_reader_who_is_gone_changes_no_exit_code(tmp_path: Path, words: str, code: int) -> None:
-    """As after `| head -1`. `init` wrote nothing, and said that a task had ended the program."""
+    """For example after `| head -1`, where `init` wrote nothing and blamed the task."""
     reader, writer = os.pipe()
     os.close(reader)
     command, env = (

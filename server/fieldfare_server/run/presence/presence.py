@@ -39,7 +39,7 @@ log = logging.getLogger("fieldfare.strategy")
 # Seconds that the start of a session waits for the nodes that are there to say whom they host. Later no one
 # waits. No sooner do the nodes that answered wrongly end a run: the first to come may be the only wrong one.
 SETTLING = 10.0
-# Seconds between two heartbeats while a scheduled time is waited for.
+# Seconds between two heartbeats while a session waits for its scheduled time.
 LONGEST_WAIT = 1.0
 
 
@@ -282,7 +282,7 @@ def await_scheduled(schedule: Schedule, clock: Callable[[], float], tick: Callab
     due = math.inf
     while True:
         now = clock()
-        # A clock that is set back costs no more than one interval.
+        # A clock that is set back makes this wait longer by one interval at most.
         due = min(due, schedule.following(now))
         if due <= now:
             return

@@ -25,8 +25,8 @@ from fieldfare_server.run.presence.failures import journal_refused
 
 # Instructions in a row that a node may miss before it has to be asked what it remembers.
 RECENT = 32
-# Hashes of rows that are kept: a row that was read once is, for the journal refuses to write where it does not
-# continue what it has seen.
+# Hashes of rows that are kept in memory. They do not change: the journal refuses to write after rows that are
+# not those it has seen.
 MOST_HASHES = 1 << 16
 
 
