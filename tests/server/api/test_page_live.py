@@ -130,8 +130,17 @@ def test_a_training_is_seen_lost_found_again_and_stopped(browser: Any, tmp_path:
             page.locator("#notice").wait_for(state="hidden")
 
             assert page.get_by_role("button", name="Stop…").count() == 0
+            kept: list[str | None] = []
+
+            def asked(route: Any) -> None:
+                kept.append(page.evaluate("sessionStorage.getItem('fieldfare.token')"))
+                route.continue_()
+
+            page.route("**/v1/me", asked)
             sign_in(page, "ff_wrong")
             page.get_by_role("alert").filter(has_text="unknown, expired or revoked").wait_for()
+            assert set(kept) == {None}  # no load went with a token that may be wrong
+            page.unroute("**/v1/me")
             page.get_by_label("Token").fill(secret)
             page.keyboard.press("Enter")
             page.get_by_role("button", name="Stop…").click()

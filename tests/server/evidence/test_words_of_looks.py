@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import save_file
 
 from fieldfare.accounting.foreign import Foreign
-from fieldfare.names import QUESTION, mechanism_word, task_words
+from fieldfare.names import OWN_APP, QUESTION, mechanism_word, task_words
 from fieldfare.participation import Adjacency
 from fieldfare.questions import kinds
 from fieldfare_server.api.run_answers import Run
@@ -55,7 +55,7 @@ def begun(path: Path, look: dict[str, Any], adjacency: Adjacency) -> tuple[State
     asked = Asked.of(
         {
             "question": look,
-            "run": {"task": "support.federation:TinyTask", "cohort": USERS},
+            "run": {"task": OWN_APP if look["kind"] == "sums" else "support.federation:TinyTask", "cohort": USERS},
             "privacy": {"population": "people", "noise_multiplier": 2.0, "delta": 1e-5, "adjacency": adjacency},
         }
     )

@@ -24,6 +24,13 @@ export function setToken(value) {
   } catch { /* storage is off, see above */ }
 }
 
+// A token is kept once the service knows it: a load meanwhile, with a wrong one, would sign the page out.
+export async function useToken(value) {
+  const response = await fetch("/v1/me", { headers: { Authorization: `Bearer ${value}` }, cache: "no-store" });
+  if (!response.ok) await fail(response);
+  setToken(value);
+}
+
 const headers = (more) => (token ? { ...more, Authorization: `Bearer ${token}` } : more);
 
 async function fail(response) {

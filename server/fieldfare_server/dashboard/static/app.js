@@ -1,7 +1,7 @@
 // The page: what it shows, when it fetches it, and what it does on an event.
 import { $, failed, h, keeping, show, skeleton } from "./dom.js";
 import { epsilon, time } from "./format.js";
-import { get, listen, post, setToken, signedIn } from "./api.js";
+import { get, listen, post, setToken, signedIn, useToken } from "./api.js";
 import { confirm, signIn } from "./dialogs.js";
 import { read, written } from "./address.js";
 import { active, drawBanner } from "./banner.js";
@@ -266,10 +266,7 @@ function refuse(error) {
 }
 
 async function logIn() {
-  await signIn(async (token) => {
-    setToken(token);
-    try { await get("/v1/me"); } catch (error) { setToken(""); throw error; }
-  });
+  await signIn(useToken);
   if (signedIn()) { state.stop?.(); refused = true; refresh(); }
 }
 
