@@ -31,10 +31,10 @@ class Said(NamedTuple):
     text: str
 
 
-def sources() -> Iterator[ast.Module]:
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield ast.parse(path.read_text())
+@cache
+def sources() -> list[ast.Module]:
+    paths = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+    return [ast.parse(path.read_text()) for path in paths]
 
 
 @cache
@@ -93,17 +93,39 @@ def words(node: ast.expr, texts: Texts) -> str:
 def calls(body: list[ast.stmt], texts: Texts) -> Iterator[tuple[ast.Call, Texts]]:
     """Every call in a block, with what the names say that were given a text before it, in this block or one around."""
     for statement in body:
-        stored = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        stored |= {n.arg for n in ast.walk(statement) if isinstance(n, ast.arg)}
-        blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
-        blocks += [each.body for each in (*getattr(statement, "handlers", []), *getattr(statement, "cases", []))]
-        inside = {id(node) for block in blocks for each in block for node in ast.walk(each)}
-        outside = (node for node in ast.walk(statement) if id(node) not in inside)
-        yield from ((node, texts) for node in outside if isinstance(node, ast.Call))
+        yield from ((node, texts) for node in _outside(statement) if isinstance(node, ast.Call))
+        stored = _stored(statement)
         kept = {name: text for name, text in texts.items() if name not in stored}
-        for block in blocks:  # nobody knows here which of them ran before: what any of them stores says nothing
+        for block in _blocks(statement):  # which of them ran before is not known: what any of them stores says nothing
             yield from calls(block, kept)
         texts = kept | dict(_given(statement, texts))
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+    return blocks + [each.body for each in (*getattr(statement, "handlers", []), *getattr(statement, "cases", []))]
+
+
+@cache
+def _outside(statement: ast.stmt) -> list[ast.AST]:
+    """What a statement consists of, without the blocks in it."""
+    passed: set[ast.AST] = {each for block in _blocks(statement) for each in block}
+    found: list[ast.AST] = [statement]
+    for node in found:  # which grows
+        found += (
+            child
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, ast.expr_context) and child not in passed
+        )
+    return found
+
+
+@cache
+def _stored(statement: ast.stmt) -> frozenset[str]:
+    """The names that a statement gives a value, those in its blocks too."""
+    here = {node.id for node in _outside(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    here |= {node.arg for node in _outside(statement) if isinstance(node, ast.arg)}
+    return frozenset(here).union(*(_stored(each) for block in _blocks(statement) for each in block))
 
 
 def _given(statement: ast.stmt, texts: Texts) -> Iterator[tuple[str, str]]:
@@ -124,7 +146,7 @@ def said() -> list[Said]:
     every = []
     for module in sources():
         for node, texts in calls(module.body, {}):
-            if ast.unparse(node.func) not in known:
+            if not isinstance(node.func, ast.Name) or node.func.id not in known:
                 continue
             if not node.args or any(isinstance(each, ast.Starred) for each in node.args):
                 continue
@@ -139,7 +161,7 @@ def said() -> list[Said]:
             what, *rest = [words(each, texts) for each in node.args]
             text = f"{what}: {rest[0]}" if rest else what
             text += f" Nearest allowed: {rest[1]}." if len(rest) > 1 and rest[1] else ""
-            every.append(Said(code, ast.unparse(node.func), " ".join(text.split())))
+            every.append(Said(code, node.func.id, " ".join(text.split())))
     return sorted(every, key=lambda each: (each.code or code_of(each.kind), each.text))
 
 
