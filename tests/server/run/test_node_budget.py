@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import itertools
@@ -397,7 +398,8 @@ def test_a_certificate_below_what_its_noise_costs_is_not_believed() -> None:
         run__min_reports=None,
         run__noise_seed=None,
     )
-    cost = cost_of(a_plan, samples=(1 << 14, 1 << 14))
+    decided: dict[str, bytes] = {}
+    cost = cost_of(a_plan, decided, samples=(1 << 14, 1 << 14))
     price, curve = cost.stored_price.to_json(), cost.loss.certified[0].to_json()
 
     def terms(curve: dict[str, Any]) -> RunTerms:
@@ -406,7 +408,8 @@ def test_a_certificate_below_what_its_noise_costs_is_not_believed() -> None:
             "loss": PrivacyLoss(certified=(Certified.from_json(curve),)).to_json(),
         }
         stored = json.loads(a_plan.run_json(0.0))
-        return RunTerms("0" * 32, 1, "people", "0" * 64, Price(), "r", stored, said, {}, False)
+        chosen = {name: base64.b64encode(entry).decode() for name, entry in decided.items()}
+        return RunTerms("0" * 32, 1, "people", "0" * 64, Price(), "r", stored, said, chosen, False)
 
     assert terms(curve).cost().loss == cost.loss
     lower = [[epsilon, max(curve["failure"], delta / 1e3)] for epsilon, delta in curve["points"]]  # type: ignore
