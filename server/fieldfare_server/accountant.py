@@ -10,7 +10,7 @@ started again, from its beginning or from a checkpoint, pays for all that it rel
 
 | Flower's sampling | charged for each round |
 |---|---|
-| no amplification | mu = 1 / noise multiplier |
+| no amplification | mu = 1 / noise multiplier; refused under `add_remove` |
 | Poisson | the same without amplification, but under `add_remove` with `rounds`: all rounds at once, amplified |
 | without replacement (replace one) | mu = 2 / noise multiplier: no amplification is claimed, and two updates change |
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Foreign
-from fieldfare.errors import BudgetRefused, Differs, FieldfareError, NotGiven, WrongForm
+from fieldfare.errors import BudgetRefused, Differs, FieldfareError, NotGiven, Unsupported, WrongForm
 from fieldfare.participation import Adjacency, adjacency_factor, hides_presence
 from fieldfare.shown import Shown
 
@@ -84,7 +84,8 @@ class LedgerAccountant(metaclass=Shown):
                 started again.
 
         Raises:
-            BadInput: a configuration that does not stop, or that is for another relation than the budget.
+            BadInput: a configuration that does not stop, or that is for another relation than the budget; under
+                `add_remove` one that samples otherwise than by coins.
         """
         if not 0 < len(name) <= _LONGEST_NAME:
             raise WrongForm(f"name {name[:80]!r}", f"a training's name is 1 to {_LONGEST_NAME} characters.", "ranker")
@@ -97,6 +98,10 @@ class LedgerAccountant(metaclass=Shown):
                 f"the budget of population {population!r} is for {adjacency!r}.",
                 "add-or-remove-one" if adjacency != "replace_one" else "replace-one",
             )
+        if hides_presence(adjacency) and config.sampling_method.value != "poisson":
+            # Flower fills a sample of a fixed size, and trains nobody where it cannot.
+            why = "a missing user's place goes to another one: two updates change, and who is there decides a round."
+            raise Unsupported(f"sampling_method = {config.sampling_method.value!r}", why, "a 'zero_out' population")
         self._charger, self._population, self._name, self._why = charger, population, name, why
         self._config, self._adjacency, self._rounds = config, adjacency, rounds
         # (noise multiplier, sample size, population size) of every composed release.

@@ -177,9 +177,6 @@ def task_name(task: str | Task | type[Task]) -> str:
         raise NotFound(f"task = {path}", "is a class inside of a function, which no name reaches.", f"task={path}()")
     if not isinstance(task, Task):
         refuse_trees("task", task)
-        raise WrongForm(
-            f"task = {task!r}"[:200],
-            f"is a {type(task).__name__}, not a fieldfare.Task.",
-            "an object or a subclass of ff.Task, or a name",
-        )
+        why = f"is a {type(task).__name__}, not a fieldfare.Task."
+        raise WrongForm(f"task = {task!r}"[:200], why, "an object or a subclass of ff.Task, or a name")
     return hold(task)

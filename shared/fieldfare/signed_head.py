@@ -95,12 +95,8 @@ def _parts(line: str) -> tuple[str, int, str, str, str]:
     """Return (ledger, count, hash, key, signature) of a line whose signature is right. Lines are shown again."""
     match = _LINE.fullmatch(line)
     if match is None:
-        raise HeadRefused(
-            "the journal's head",
-            "it is not a line of the format.",
-            f"{FORMAT} LEDGER COUNT HASH ...",
-            reason="malformed",
-        )
+        why = "it is not a line of the format."
+        raise HeadRefused("the journal's head", why, f"{FORMAT} LEDGER COUNT HASH ...", reason="malformed")
     signed, ledger, count, hash, key, signature = match.groups()
     if not is_signed(key, bytes.fromhex(signature), signed.encode("ascii")):
         raise HeadRefused(f"the head of ledger {ledger}", "its signature is not that of its key.", reason="malformed")

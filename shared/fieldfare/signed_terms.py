@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
-from fieldfare.errors import NotGiven, NotInstalled, Refused
+from fieldfare.errors import Differs, NotGiven, NotInstalled, Refused
 from fieldfare.signatures import is_signed, public_key, sign
 
 if TYPE_CHECKING:  # a node that keeps no budget reads no terms, and has neither accounting nor SciPy
@@ -124,7 +124,14 @@ def _cost(lasting: str) -> Cost:
         decided = {name: base64.b64decode(value, validate=True) for name, value in table["decided"].items()}
         missing = NotGiven("the mechanism", "needs an optimiser's result that the terms lack.")
         price, resolution = StoredPrice.from_json(table["price"]), float(table["plan"].get(RESOLUTION, 0.0))
-        return cost_as_priced(plan, Sealed(decided, missing), price, resolution=resolution)
+        cost = cost_as_priced(plan, Sealed(decided, missing), price, resolution=resolution)
+        if cost.certificate is not None:
+            # Its samples are the coordinator's: it is not believed below what the noise costs without any.
+            opinion, curve = cost.second_opinion, cost.certificate.curve
+            opinion.require(curve)
+            if curve.mu**2 < opinion.law.largest * (1 - 1e-9):
+                raise Differs(f"mu = {curve.mu:g} of a certificate", "the noise has more without its secret draws.")
+        return cost
     except (Refused, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         reason = "no-memory" if isinstance(error, NotInstalled) else "not-priced"
         raise NodeBudgetRefused(run, f"its price is not found to be its plan's ({error}).", reason=reason) from None

@@ -209,7 +209,7 @@ class RunDetail(Run):
         plan_digest=DIGEST,
         guarantee={
             "statement": "Everything this run releases is (1.00, 1e-5)-differentially private for every user once all "
-            "64 rounds are committed; (0.610, 1e-5) so far.",
+            "64 rounds are committed; (0.610, 1e-5) is spent so far.",
             "facts": [{"name": "Unit", "value": "user, over the whole training"}],
             "not_covered": ["The server's operator, who can see each node's sum before noise is added."],
             "warnings": [],

@@ -7,11 +7,11 @@ budget. Beside them stand the noising matrix as the run applied it, the noise mu
 the population's filter, and who took part, as the sets of numbers that the log names by their SHA-256 (where
 participation is secret: the scheme with a proven maximum). It names no user.
 
-Price. A Gaussian run costs what the ledger charged. A run with discrete noise of S cells costs mu^2 S^2 /
-(S^2 - 4) and a leak of 4.2 N exp(-8 pi^2) / Phi(-mu / 2) for N released numbers: it is a Gaussian of variance
-S^2 - 4 followed by a rounding that forgets where it began. A sampled run costs the whole price of its planned
-rounds once one is opened (`accounting.filter`). To the server alone, where a blinder adds noise of its own, a
-run costs what all its planned rounds would under that noise (`fieldfare.blinder_noise`).
+Price. A Gaussian run costs what the ledger charged, or planned where it ended early. A run with discrete noise
+of S cells costs mu^2 S^2 / (S^2 - 4) and a leak of 4.2 N exp(-8 pi^2) / Phi(-mu / 2) for N released numbers: it
+is a Gaussian of variance S^2 - 4 followed by a rounding that forgets where it began. A sampled run costs the
+whole price of its planned rounds once one is opened (`accounting.filter`). To the server alone, where a blinder
+adds noise of its own, a run costs what all its planned rounds would under it (`fieldfare.blinder_noise`).
 """
 
 from __future__ import annotations
@@ -176,10 +176,10 @@ _EMPTY = {"base64": "", "sha256": hashlib.sha256(b"").hexdigest(), "shape": [0]}
 
 
 def _price(row: Any, root: Path, leak: float) -> _Priced:
-    """Return what a run takes: what it spent, or all that it plans while it is under way."""
+    """Return what a run takes: what it spent, or all that it plans while it is under way, or where it ended early."""
     spent, planned = (PrivacyLoss.from_json(text) for text in (row.spent, row.planned))
     cost = StoredStrategy(root, row.id, row.strategy, planned).cost(json.loads(row.plan))
-    loss = planned if row.state in ACTIVE else spent
+    loss = planned if row.state in ACTIVE or 0 < row.next_round < row.rounds else spent  # as `RunView.held`
     if planned.words.theorem:
         # The rounds of a stopped run have no separate price: the stop may have depended on what was released.
         opened = row.next_round > 0 or row.state in ACTIVE

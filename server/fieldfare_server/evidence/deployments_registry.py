@@ -88,15 +88,16 @@ def _flavor(run: views.RunView, population: views.PopulationView, card: Guarante
 
 
 def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, object]:
-    parameters: dict[str, float] = {"epsilon": run.spent_epsilon, "delta": run.delta}
-    parameters |= {name: value for name, value in (("rho", run.spent.zcdp), ("mu", run.spent.gdp)) if value is not None}
+    loss, epsilon = run.held
+    parameters: dict[str, float] = {"epsilon": epsilon, "delta": run.delta}
+    parameters |= {name: value for name, value in (("rho", loss.zcdp), ("mu", loss.gdp)) if value is not None}
     return {
         "privacy_unit": f"{population.unit.capitalize()}-level",
         "privacy_unit_description": f"{ADJACENCY[run.adjacency]}. Over all rounds of the run.",
         "privacy_parameters": parameters,
         "privacy_parameters_description": (
-            f"Spent by this run. All runs on the same {population.unit}s together are limited to epsilon "
-            f"{population.bound_epsilon:g} at delta {decimal(population.bound_delta)}; "
+            f"Of this run, whatever decided its end. All runs on the same {population.unit}s together are limited to "
+            f"epsilon {population.bound_epsilon:g} at delta {decimal(population.bound_delta)}; "
             f"{population.spent_epsilon:.6g} of it is used."
         ),
     }

@@ -170,13 +170,15 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         statement = (
             f"Everything this run releases is ({round_up(run.planned_epsilon)}, {delta})-differentially private "
             f"for every {unit} once all {run.rounds} rounds are committed; ({round_up(run.spent_epsilon)}, "
-            f"{delta}) so far. {_together(population)}"
+            f"{delta}) is spent so far. {_together(population)}"
         )
     else:
+        # Who ends a run may have seen its models: what its rounds spent by then is a reading, and no bound.
+        early = f" That is what was planned; its rounds spent ({round_up(run.spent_epsilon)}, {delta})."
         statement = (
             f"Everything this run released, {run.next_round} of {run.rounds} rounds, is "
-            f"({round_up(run.spent_epsilon)}, {delta})-differentially private for every {unit}. "
-            f"{_together(population)}"
+            f"({round_up(run.held[1])}, {delta})-differentially private for every {unit}."
+            f"{early if run.held[0] != run.spent else ''} {_together(population)}"
         )
     sees, trust, of_server = _server(run, facts.plan.aggregation if facts else PLAIN)
     against = list[Fact]()

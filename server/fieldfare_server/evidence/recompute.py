@@ -35,6 +35,9 @@ def recomputed(ledger: Ledger, root: Path, name: str) -> tuple[dict[str, list[Un
             if run.state in ACTIVE:
                 left[run.id] = "it is under way"
                 continue
+            if run.next_round < run.rounds and run.spent == run.planned:  # `RunRow.whole`
+                left[run.id] = "it ended early, charged all that it reserved: more may have been released"
+                continue
             plan = ledger.run(run.id).plan
             if population.simulated and not plan.get("run", {}).get("task"):
                 # Of a strategy in a ServerApp. Which nodes it had is not recorded.

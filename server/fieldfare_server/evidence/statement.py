@@ -68,14 +68,15 @@ def _setting(evidence: RunEvidence) -> Section:
 
 
 _ACROSS = (
-    "as sampled runs are priced across runs, and as its certificate says: what it spent holds if it had been the only "
-    "run, this also if later runs are chosen by what it released"
+    "as sampled runs are priced across runs, and as its certificate says: what holds for it alone does if it had been "
+    "the only run, this also if later runs are chosen by what it released"
 )
 
 
 def _formal_guarantee(evidence: RunEvidence, alone: bool) -> Section:
     run, population = evidence.run, evidence.population
     rows = [
+        ("Holds for this run alone", _epsilon(run.held[1], run.delta)),
         ("Spent by this run", _epsilon(run.spent_epsilon, run.delta)),
         ("Planned for this run", _epsilon(run.planned_epsilon, run.delta)),
         ("Guarantee for all runs of the population", _epsilon(population.bound_epsilon, population.bound_delta)),

@@ -184,6 +184,12 @@ class RunView(View):
     started_by: str
     ended_at: float | None
 
+    @property
+    def held(self) -> tuple[PrivacyLoss, float]:
+        """What it released costs, and epsilon of that, whatever decided when it ended: early, all that was planned."""
+        early = 0 < self.next_round < self.rounds
+        return (self.planned, self.planned_epsilon) if early else (self.spent, self.spent_epsilon)
+
 
 class RoundView(View):
     """One attempt at a round. A void attempt released nothing, cost nothing, and used no noise."""

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from fieldfare.cost import Cost
-from fieldfare.costing import cost_of, cost_without_amplification
+from fieldfare.costing import cost_of, cost_without_amplification, privatiser_of
 from fieldfare.errors import NotNow, Refused, TooLarge
 from fieldfare.names import RESOLUTION
 from fieldfare.participation import BMinSep
@@ -99,16 +99,33 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
     plan = Plan.parse({key: value for key, value in table.items() if key not in RUN_KEYS})
     longest = LONGEST.get(plan.mechanism.kind, LONGEST_OF_OTHERS)
     if plan.run.rounds > longest:
-        raise TooLarge(
-            f"run.rounds = {plan.run.rounds}",
-            f"pricing {plan.mechanism.kind!r} over so many rounds takes too long for a request.",
-            f"{longest}, or `fieldfare plan`",
-        )
-    cost, bound = _priced(plan, float(stored.get(RESOLUTION, 0.0)))
+        why = f"pricing {plan.mechanism.kind!r} over so many rounds takes too long for a request."
+        raise TooLarge(f"run.rounds = {plan.run.rounds}", why, f"{longest}, or `fieldfare plan`")
+    resolution, before = float(stored.get(RESOLUTION, 0.0)), Plan.stored(stored)
+    cost, bound = _priced(plan, resolution)
+    if resolution and not plan.draws_its_price and plan.digest() != before.digest():
+        # More rounds leave more open of the same model, whose size follows from what its run was charged.
+        charged, numel = _resolution_of(_priced(before, resolution)[0]), 1
+        while charged(numel) < resolution:
+            numel = math.ceil(1.02 * numel)
+        cost, bound = _priced(plan, _resolution_of(cost)(numel) * (1 + 2.0**-9))
     try:
         return WhatIfCost(cost, admit(plan, cost, ledger), "", "", bound)
     except Refused as refused:
         return WhatIfCost(cost, None, refused.why, refused.nearest, bound)
+
+
+def _resolution_of(cost: Cost) -> Callable[[int], float]:
+    """Return what floats leave open in sums of so many numbers, of a run at `cost`, as `costing` charges it."""
+    norms, sampled = cost.mechanism.row_norms(), cost.sampling
+    span = np.full(sampled.groups, norms.max()) if sampled.holds else norms
+    mu = 0.0 if sampled.holds or cost.plan.draws_its_price else cost.sensitivity / cost.noise_multiplier
+
+    def taken(numel: int) -> float:
+        r = privatiser_of(cost.plan, cost, numel).resolution(numel, span)
+        return (2 * mu + r) * r
+
+    return taken
 
 
 def _priced(plan: Plan, resolution: float) -> tuple[Cost, Bound]:

@@ -80,7 +80,7 @@ def write_safetensors(model: ReleasedModel, path: Path) -> None:
         "fieldfare.run": run.id,
         "fieldfare.task": str(run.plan.get("run", {}).get("task", "")),
         "fieldfare.rounds": str(model.rounds),
-        "fieldfare.epsilon-of-run": repr(run.spent_epsilon),  # rounded it might be less
+        "fieldfare.epsilon-of-run": repr(run.held[1]),  # rounded it might be less
         "fieldfare.delta": decimal(run.delta),
         "fieldfare.plan": run.plan_digest,
     }

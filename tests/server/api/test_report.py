@@ -84,6 +84,17 @@ def test_an_epsilon_in_a_sentence_is_never_too_small(ledger: Ledger) -> None:
     assert run.spent_epsilon <= spent < run.spent_epsilon + 0.011
 
 
+def test_a_run_that_ended_early_promises_what_it_planned(ledger: Ledger) -> None:
+    """Who stopped it may have seen its models; what its rounds had spent by then was promised."""
+    run = ledger.run("final")
+    assert 0 < run.next_round < run.rounds
+    assert run.spent_epsilon < 0.9 * run.planned_epsilon
+    said = privacy_statement(ledger, "final")
+    promised, spent = (float(found) for found in re.findall(r"\((\d+\.\d+), 1e-5\)", said.summary))
+    assert spent < 0.9 * run.planned_epsilon < run.planned_epsilon <= promised
+    assert f"| Holds for this run alone | epsilon = {run.planned_epsilon:.6g} at" in said.to_markdown()
+
+
 def test_html_is_self_contained_and_inert(ledger: Ledger) -> None:
     page = privacy_statement(ledger, "final").to_html()
     assert page.startswith("<!doctype html>")
@@ -141,7 +152,7 @@ def test_the_registry_entry_has_the_registrys_fields(ledger: Ledger) -> None:
         "implementation",
         "resources",
     }
-    assert deployment["privacy_loss"]["privacy_parameters"]["epsilon"] == ledger.run("final").spent_epsilon
+    assert deployment["privacy_loss"]["privacy_parameters"]["epsilon"] == ledger.run("final").planned_epsilon
     assert deployment["model"]["model_name"] == "Central"
     product = ("name", "data_curators", "intended_use", "data_product_region", "description", "data_product_sector")
     others = ("implementation.justification", "resources.sources", "resources.registry_authors")

@@ -44,3 +44,16 @@ def test_statement_and_certificate_name_the_same_epsilon(changes: dict[str, Any]
     else:
         assert not lines
         assert proven["lo"] * (1 - 1e-6) <= run.spent_epsilon <= proven["hi"] * (1 + 1e-6)
+
+
+def test_a_run_that_ended_early_is_certified_for_what_it_planned(tmp_path: Path) -> None:
+    """What its rounds had spent holds only where nothing that was seen decided when it ended."""
+    state = home(tmp_path)
+    with Session.begin(state, plan(run__noise_seed=None), identity_is_stable=True) as session:
+        FieldfareStrategy(session).run_round(LyingGrid(2))
+        session.finish("stopped", "enough")
+    with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
+        proven = json.loads(certificate(ledger, session.account.id, state))["epsilon"]
+        run = ledger.run(session.account.id)
+    assert run.spent_epsilon < 0.9 * run.planned_epsilon
+    assert proven["hi"] >= run.planned_epsilon * (1 - 1e-9)

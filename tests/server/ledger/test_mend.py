@@ -14,8 +14,9 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 from typer.testing import CliRunner
 
-from fieldfare.errors import LedgerError, OldCopy
+from fieldfare.errors import BadInput, LedgerError, OldCopy
 from fieldfare_server.cli.application import assemble
+from fieldfare_server.evidence.recompute import recomputed
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger, Outcome, chain
 from fieldfare_server.ledger.history import history
@@ -209,6 +210,24 @@ def test_a_dropped_commit_charges_its_run_in_full(url: str, home: Path) -> None:
         assert newest.committed_epsilon == pytest.approx(reserved, rel=1e-12)
         assert newest.spent_epsilon == pytest.approx(after.spent_epsilon, rel=1e-12)
     charges_again(url, home)
+
+
+def test_a_run_that_was_charged_whole_is_not_recomputed_by_its_rounds(url: str, home: Path) -> None:
+    """What it released besides them is not known: its users' odometers would hold the one round that is."""
+    with coordinator(url, home) as ledger:
+        run = start(ledger, 0.3, rounds=3)
+        commit(run, [1], 0.1)
+        run.hand_back()
+    append(url, "round.commit", {"attempt": 5}, population="people", run=run.id, round=1)
+    assert mend(url, home).whole == [run.id]
+    with coordinator(url, home) as ledger:
+        before = ledger.head()
+        with pytest.raises(BadInput, check=coded("not-now", run.id)):
+            ledger.keep_odometers("people", {run.id: [np.array([ONE])]}, actor="officer")
+        assert ledger.head() == before
+        charges, left = recomputed(ledger, home, "people")
+        assert run.id in left
+        assert run.id not in charges
 
 
 def test_a_row_that_this_home_has_seen_and_no_copy_has_is_not_forgotten(url: str, home: Path) -> None:

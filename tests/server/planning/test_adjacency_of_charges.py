@@ -48,7 +48,7 @@ def by_flower(ledger: Ledger, state: StateDirectory, adjacency: Adjacency) -> No
     """mu of a `replace_one` budget was charged at half where the accountant was told `zero_out`."""
     replaced = adjacency == "replace_one"
     relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
-    sampling = SamplingMethod.WITHOUT_REPLACEMENT if replaced else SamplingMethod.NO_AMPLIFICATION
+    sampling = SamplingMethod.WITHOUT_REPLACEMENT if replaced else SamplingMethod.POISSON
     config = PrivacyConfig(1e-5, 100, relation, sampling, max_epsilon=8.0)
     LedgerAccountant(ledger, "people", "t", config=config, adjacency=adjacency).compose(
         GaussianPrivacyEvent(9.0, 20, 100)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import fieldfare as ff
 from fieldfare.accounting.individual import Demand
 from fieldfare.cost import Cost
-from fieldfare.costing import cost_of
+from fieldfare.costing import cost_of, cost_with_resolution
 from fieldfare.errors import BadInput, BudgetRefused, FieldfareError, Refused
 from fieldfare.participation import MinSeparation
 from fieldfare.plan import RESOLUTION, RUN_KEYS, Plan
@@ -275,6 +275,26 @@ def test_what_if_refuses_rounds_and_cohorts_that_the_users_cannot_fill(tmp_path:
         again = what_if(run.plan, {}, ledger)
     assert again.admission is not None
     assert again.admission.users == again.admission.whole == USERS
+
+
+@pytest.mark.parametrize("changes", [{"rounds": 2000}, {"mechanism": "nu", "rounds": 300}, {"epsilon": 0.5}])
+def test_what_if_charges_what_floats_leave_open_in_the_changed_run(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """It took the number of the run that was asked about, which with many more rounds is a part of it."""
+    state, numel = home(tmp_path), 10**7
+    a_plan = plan(run__rounds=16, run__noise_seed=None, mechanism={"kind": "independent"})
+
+    def priced(of: Plan) -> Cost:
+        return cost_with_resolution(of, {}, of.riders.joint_bound, numel, of.most_users)
+
+    stored = json.loads(a_plan.run_json(priced(a_plan).resolution))
+    table = changed(stored, changes)
+    right = priced(Plan.parse({key: value for key, value in table.items() if key not in RUN_KEYS}))
+    with Ledger.open(state.ledger) as ledger:
+        found = what_if(stored, changes, ledger).cost
+        assert what_if(stored, {}, ledger).cost.resolution == stored[RESOLUTION]
+    assert right.resolution > 1.02 * stored[RESOLUTION]
+    assert right.resolution <= found.resolution <= 1.05 * right.resolution
+    assert found.epsilon >= right.epsilon * (1 - 1e-12)
 
 
 def test_the_largest_next_run_says_for_how_many_users(tmp_path: Path) -> None:

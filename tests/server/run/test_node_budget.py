@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import itertools
@@ -27,9 +28,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.clientapp import ClientApp
 
 import fieldfare as ff
+from fieldfare.accounting import PrivacyLoss
+from fieldfare.accounting.certified import Certified
 from fieldfare.accounting.event import Price
 from fieldfare.accounting.filter import Rectangle, Terms
 from fieldfare.accounting.gaussian import gaussian_epsilon
+from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, NodesRefused
 from fieldfare.schema import pseudonyms
 from fieldfare.signatures import public_key, sign
@@ -384,6 +388,35 @@ def test_what_a_lying_coordinator_says_is_refused_by_name(tmp_path: Path, monkey
     assert node.say(2) == "asked-again", "a round that is over"
     assert node.say(6) == "too-often"
     assert {user: spent for user, spent in charged(node.file).items() if spent > held[user]}.keys() == held.keys()
+
+
+def test_a_certificate_below_what_its_noise_costs_is_not_believed() -> None:
+    """A coordinator that names the right noise and made up a curve had a whole run for next to nothing."""
+    a_plan = plan(
+        privacy={"population": "people", "noise_multiplier": 1.0, "delta": 1e-5, "adjacency": "add_remove"},
+        participation={"scheme": "balls-in-bins", "bins": 3},
+        run__min_reports=None,
+        run__noise_seed=None,
+    )
+    decided: dict[str, bytes] = {}
+    cost = cost_of(a_plan, decided, samples=(1 << 14, 1 << 14))
+    price, curve = cost.stored_price.to_json(), cost.loss.certified[0].to_json()
+
+    def terms(curve: dict[str, Any]) -> RunTerms:
+        said = price | {
+            "certificate": {**price["certificate"], "curve": curve},  # type: ignore[dict-item]
+            "loss": PrivacyLoss(certified=(Certified.from_json(curve),)).to_json(),
+        }
+        stored = json.loads(a_plan.run_json(0.0))
+        chosen = {name: base64.b64encode(entry).decode() for name, entry in decided.items()}
+        return RunTerms("0" * 32, 1, "people", "0" * 64, Price(), "r", stored, said, chosen, False)
+
+    assert terms(curve).cost().loss == cost.loss
+    lower = [[epsilon, max(curve["failure"], delta / 1e3)] for epsilon, delta in curve["points"]]  # type: ignore
+    for lie in ({"mu": 0.01}, {"points": lower}):
+        with pytest.raises(NodeBudgetRefused) as refused:
+            terms(curve | lie).cost()
+        assert refused.value.told == "not-priced"
 
 
 def _other(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -120,17 +120,11 @@ def _require_same(earlier: ChargeRow, asked: Mapping[str, str]) -> None:
     words = {"who": "trainer's charge", "loss": "loss", "what": "training", "why": "reason"}
     for column, value in asked.items():
         if getattr(earlier, column) != value:
-            raise Differs(
-                f"charge {earlier.key!r}",
-                f"that key names another {words[column]}, {getattr(earlier, column)!r}; nothing was charged.",
-                "another key",
-            )
+            why = f"that key names another {words[column]}, {getattr(earlier, column)!r}; nothing was charged."
+            raise Differs(f"charge {earlier.key!r}", why, "another key")
     if earlier.state != "reserved":
-        raise NotNow(
-            f"charge {earlier.key!r}",
-            f"it is {earlier.state}, and one charge pays for one training; nothing was charged.",
-            "another key for another training",
-        )
+        why = f"it is {earlier.state}, and one charge pays for one training; nothing was charged."
+        raise NotNow(f"charge {earlier.key!r}", why, "another key for another training")
 
 
 def require_room(name: str, price: Price, committed: Price, terms: budget.Terms, window: Window | None) -> None:

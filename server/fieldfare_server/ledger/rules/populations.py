@@ -114,12 +114,8 @@ def create(
     strict = sorted(name for name, each in state.populations.items() if each.row.two_persons)
     # A second population of the same users is a raise by another name.
     if strict and not rules.two_persons:
-        raise BadInput(
-            "a population that one person can raise",
-            f"in this ledger a raise of {strict[0]!r} needs two persons, and the same users could be in both.",
-            "--two-persons",
-            code="one-person-population",
-        )
+        why = f"in this ledger a raise of {strict[0]!r} needs two persons, and the same users could be in both."
+        raise BadInput("a population that one person can raise", why, "--two-persons", code="one-person-population")
     return events.Created(
         epsilon=float(epsilon),
         delta=delta,
@@ -223,11 +219,8 @@ def raised(state: State, record: Record, event: events.Raised) -> Iterator[rows.
         same = (proposal.epsilon, proposal.delta) == (event.epsilon, event.delta)
         require(same, "another raise was proposed")
         if proposal.person == event.person:
-            raise NotAllowed(
-                f"approving proposal {proposal.id}",
-                "who proposed it cannot approve it.",
-                "the token of another person",
-            )
+            why = "who proposed it cannot approve it."
+            raise NotAllowed(f"approving proposal {proposal.id}", why, "the token of another person")
         yield proposal._replace(state="approved", decided_at=record.at, decided_by=record.actor)
     bound = budget.larger((row.bound_epsilon, row.bound_delta), (event.epsilon, event.delta), row.leak)
     now = "open" if row.state == "proposed" else row.state
@@ -341,11 +334,8 @@ def window_set(state: State, record: Record, event: events.WindowSet) -> Iterato
         raise NotNow(what, "it is so already." if every else "there is none.")
     held = row.window_epsilon
     if row.two_persons and held is not None and not (every == row.window_every and (epsilon or math.inf) < held):
-        raise NotAllowed(
-            what,
-            "raises of its budget need two persons, so one person only makes its window smaller.",
-            f"less than epsilon {held:g} a {row.window_every}",
-        )
+        why = "raises of its budget need two persons, so one person only makes its window smaller."
+        raise NotAllowed(what, why, f"less than epsilon {held:g} a {row.window_every}")
     yield row._replace(window_epsilon=epsilon, window_every=every)
 
 
@@ -417,8 +407,9 @@ def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterat
     require(event.users == row.users, "it counts other users")
     for run_id, digest in event.runs.items():
         run = state.runs[run_id].row
-        if run.population != row.name or run.active or run.individual:
-            raise NotNow(f"run {run_id}", "it is not an ended run of this population that is charged to all alike.")
+        if run.population != row.name or run.active or run.individual or run.whole:
+            why = "it is not an ended run of this population that is charged to all alike, for its rounds alone."
+            raise NotNow(f"run {run_id}", why)
         yield rows.Recharge(run_id, digest)
         yield run._replace(accounting=odometers.INDIVIDUAL)
     yield row._replace(accounting=odometers.INDIVIDUAL)

@@ -87,18 +87,11 @@ def require_charge(run: str, index: int, before: PrivacyLoss, spent: PrivacyLoss
     """Raise `BudgetRefused` unless `spent` is at least what was spent `before`, and at most what the run `planned`."""
     charge = f"the charge of round {index} of run {run}"
     if not before.part_of(spent):
-        raise BudgetRefused(
-            charge,
-            f"a charge never shrinks: {spent} is less than {before}, which is spent already.",
-            code="charge-shrinks",
-        )
+        why = f"a charge never shrinks: {spent} is less than {before}, which is spent already."
+        raise BudgetRefused(charge, why, code="charge-shrinks")
     if not spent.part_of(planned):
-        raise BudgetRefused(
-            charge,
-            f"{spent} is more than {planned}, which the run reserved.",
-            "end the run with its last committed model",
-            code="charge-above-reserved",
-        )
+        why = f"{spent} is more than {planned}, which the run reserved."
+        raise BudgetRefused(charge, why, "end the run with its last committed model", code="charge-above-reserved")
 
 
 def _require_nonce(state: State, run: FoldedRun, nonce: str | None) -> None:

@@ -241,12 +241,8 @@ def require_resumable(run: RunRow, key_commitment: str) -> None:
     if not run.active:
         raise OutOfTurn(f"run {run.id}", f"it has ended: {run.state}.", "start a new run")
     if run.key_commitment != key_commitment:
-        raise LedgerError(
-            f"resuming run {run.id}",
-            "the noise key is not the one it was started with; other noise would break the guarantee.",
-            "the key file that belongs to it",
-            code="other-key",
-        )
+        why = "the noise key is not the one it was started with; other noise would break the guarantee."
+        raise LedgerError(f"resuming run {run.id}", why, "the key file that belongs to it", code="other-key")
 
 
 def resumed(state: State, record: Record, event: events.Resumed) -> Iterator[Fact]:
@@ -347,11 +343,8 @@ def _require_open(population: PopulationRow, noise_source: str) -> None:
 def require_adjacency(population: PopulationRow | PopulationView, adjacency: object) -> None:
     """Raise `BadInput` unless what is priced under `adjacency` may be charged to `population`; None: it names none."""
     if adjacency is not None and adjacency != population.adjacency:
-        raise Differs(
-            f"privacy.adjacency = {adjacency!r}",
-            f"the budget of population {population.name!r} is for {population.adjacency!r}.",
-            repr(population.adjacency),
-        )
+        why = f"the budget of population {population.name!r} is for {population.adjacency!r}."
+        raise Differs(f"privacy.adjacency = {adjacency!r}", why, repr(population.adjacency))
 
 
 def _require_schedule(population: PopulationRow, run: NewRun) -> None:

@@ -330,11 +330,8 @@ def require_not_behind(connection: Connection, name: str, end: chain.Head, seen:
     if seen is None:
         return
     if end.ledger != seen.ledger:
-        raise OldCopy(
-            f"ledger {name}",
-            f"it is ledger {end.ledger}, and this coordinator has worked with ledger {seen.ledger}.",
-            "the other ledger",
-        )
+        why = f"it is ledger {end.ledger}, and this coordinator has worked with ledger {seen.ledger}."
+        raise OldCopy(f"ledger {name}", why, "the other ledger")
     known = connection.execute(_HASH, {"number": seen.count}).scalar() if seen.count else ""
     if end.count < seen.count or (seen.count and known != seen.hash):
         raise OldCopy(
