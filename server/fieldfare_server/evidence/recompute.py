@@ -11,7 +11,7 @@ from fieldfare.accounting.individual import Units
 from fieldfare.errors import FieldfareError
 from fieldfare_server.files.strategies import StoredStrategy
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.sql import blobs, models
+from fieldfare_server.ledger.sql import blobs, models, odometer_tables
 from fieldfare_server.ledger.sql.rows import population_row
 from fieldfare_server.ledger.state import odometers
 from fieldfare_server.ledger.states import ACTIVE
@@ -35,8 +35,8 @@ def recomputed(ledger: Ledger, root: Path, name: str) -> tuple[dict[str, list[Un
             if run.state in ACTIVE:
                 left[run.id] = "it is under way"
                 continue
-            if run.next_round < run.rounds and run.spent == run.planned:  # `RunRow.whole`
-                left[run.id] = "it ended early, charged all that it reserved: more may have been released"
+            if odometer_tables.is_whole(connection, run.seq):
+                left[run.id] = "it was ended charged whole: more may have been released than its rounds"
                 continue
             plan = ledger.run(run.id).plan
             if population.simulated and not plan.get("run", {}).get("task"):

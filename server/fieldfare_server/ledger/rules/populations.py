@@ -407,9 +407,8 @@ def recomputed(state: State, record: Record, event: events.Recomputed) -> Iterat
     require(event.users == row.users, "it counts other users")
     for run_id, digest in event.runs.items():
         run = state.runs[run_id].row
-        if run.population != row.name or run.active or run.individual or run.whole:
-            why = "it is not an ended run of this population that is charged to all alike, for its rounds alone."
-            raise NotNow(f"run {run_id}", why)
+        if run.population != row.name or run.active or run.individual:
+            raise NotNow(f"run {run_id}", "it is not an ended run of this population that is charged to all alike.")
         yield rows.Recharge(run_id, digest)
         yield run._replace(accounting=odometers.INDIVIDUAL)
     yield row._replace(accounting=odometers.INDIVIDUAL)

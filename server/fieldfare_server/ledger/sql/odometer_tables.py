@@ -20,7 +20,7 @@ import numpy as np
 from sqlalchemy import Connection, Row, Table, bindparam, insert, select
 
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import Differs, LedgerCorrupt
+from fieldfare.errors import Differs, LedgerCorrupt, NotNow
 from fieldfare_server.ledger.sql import blobs, models
 from fieldfare_server.ledger.state import budget
 from fieldfare_server.ledger.state.odometers import (
@@ -36,6 +36,12 @@ from fieldfare_server.ledger.states import ACTIVE
 
 _r = models.runs.c
 _RUN = select(_r.population_id, _r.seq).where(_r.id == bindparam("id"))
+_j = models.journal.c
+_WHOLE = (
+    select(_j.id)
+    .join_from(models.journal, models.runs, _r.id == _j.run)
+    .where(_r.seq == bindparam("run"), _j.action == "run.finish", _j.body.contains('"whole":true', autoescape=True))
+)
 # The runs of a population that are under way and charged to odometers, in the order of their starts.
 _UNDER_WAY = (
     select(_r.seq, _r.id, _r.most)
@@ -204,16 +210,25 @@ def settle(connection: Connection, population: FoldedPopulation, run_id: str, *,
     return before + taken(connection, seq, users, proven=proven)
 
 
+def is_whole(connection: Connection, run: int) -> bool:
+    """Return whether `mend` ended the run, charged all it reserved: its rounds may not be all that it released."""
+    return connection.execute(_WHOLE, {"run": run}).first() is not None
+
+
 def recompute(connection: Connection, population: Row[object], charges: Mapping[str, Sequence[Units]]) -> Units:
     """What ended runs have cost each user of a population once `charges` are theirs, shape (users,).
 
-    charges: by run, what each committed round cost its participants. Raises `BadInput` for charges of other rounds.
+    charges: by run, what each committed round cost its participants. Raises `BadInput` for charges of other rounds, and
+        for a run of which more may have been released.
     """
     spent = settled(connection, population.id, population.users).copy()
     c = models.participations.c
     for run_id, rounds in sorted(charges.items()):
-        query = select(c.count.label("size"), c.users).join(models.runs, models.runs.c.seq == c.run_seq)
-        taken = connection.execute(query.where(models.runs.c.id == run_id).order_by(c.index)).all()
+        run = connection.execute(select(_r.seq).where(_r.id == run_id)).scalar_one()
+        if is_whole(connection, run):
+            raise NotNow(f"run {run_id}", "it was ended charged whole: more may have been released than its rounds.")
+        query = select(c.count.label("size"), c.users).where(c.run_seq == run)
+        taken = connection.execute(query.order_by(c.index)).all()
         if [part.size for part in taken] != [units.size for units in rounds]:
             raise Differs(f"run {run_id}", "the charges are not those of its rounds.")
         for part, units in zip(taken, rounds, strict=True):

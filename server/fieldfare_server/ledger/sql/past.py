@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, select
 
 from fieldfare.accounting.individual import from_units
 from fieldfare_server.ledger.sql import blobs, models, odometer_tables
@@ -30,13 +30,6 @@ _Move: TypeAlias = tuple[float, int, int, Any]
 _MOST_POINTS = 10_000
 _ROUNDS_AT_ONCE = 1000
 _START, _ROUND, _END = range(3)
-_j, _r = models.journal.c, models.runs.c
-# The end of a run that was charged all that it reserved (`mend`).
-_WHOLE = (
-    select(_j.id)
-    .join_from(models.journal, models.runs, _r.id == _j.run)
-    .where(_r.seq == bindparam("seq"), _j.action == "run.finish", _j.body.contains('"whole":true', autoescape=True))
-)
 
 
 class PastPoint(NamedTuple):
@@ -137,7 +130,7 @@ def _replay(connection: Connection, known: _Population, users: int, runs: dict[i
         else:
             taken = known.taken[str(seq)]
             # What the run cost beyond what its rounds took, where it was charged whole.
-            known.spent += known.end(str(seq), whole=row is not None) - taken
+            known.spent += known.end(str(seq), whole=row) - taken
             known.most_spent = int(known.spent.max(initial=0))
             known.ended.add(seq)
         known.note(at, None if kind == _ROUND else left(at))
@@ -156,7 +149,7 @@ def _moves(connection: Connection, run: PricedRun, known: _Population) -> Iterat
             yield row.closed_at, _ROUND, run.seq, row
     known.counted[run.seq] = run.charge.rounds
     if run.ended_at is not None:
-        yield run.ended_at, _END, run.seq, connection.execute(_WHOLE, {"seq": run.seq}).first()
+        yield run.ended_at, _END, run.seq, odometer_tables.is_whole(connection, run.seq)
 
 
 # Of this process.

@@ -104,11 +104,6 @@ class RunRow(NamedTuple):
         """Whether it holds a reservation."""
         return self.ended_at is None
 
-    @property
-    def whole(self) -> bool:
-        """Whether it ended early, charged all that it reserved: it may have released more than its rounds say."""
-        return not self.active and self.next_round < self.rounds and self.spent == self.planned
-
 
 class RoundRow(NamedTuple):
     """One attempt at a round."""
