@@ -161,7 +161,7 @@ def test_a_sound_deployment_has_no_fault(side: Side) -> None:
         before = side.home.head_file.read_bytes()
         table = CliRunner().invoke(application, ["doctor", "--home", str(side.home.root)])
     assert table.exit_code == 0
-    assert "0 faults, 0 warnings" in table.stdout
+    assert "Faults: 0. Warnings: 0." in table.stdout
     assert side.home.head_file.read_bytes() == before
 
 
