@@ -15,7 +15,7 @@ from fieldfare_client.budget.settings import NodeBudget
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return the exit code: 2 for what is refused."""
+    """Return the exit code: 2 for what is refused, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m fieldfare_client.budget", description=__doc__)
     parser.add_argument("command", choices=("init", "show"))
     parser.add_argument("--file", default=os.environ.get(VARIABLE), help=f"the node's budget; else {VARIABLE} names it")
@@ -34,6 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     except Refused as refusal:
         print(refusal, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # whatever was written is whole
+        return 130
     return 0
 
 

@@ -137,7 +137,8 @@ def _admitted(position: Position, planned: PrivacyLoss, price: Price, demand: De
 
 
 def _until(snapshot: Reader, view: views.PopulationView, runs: int) -> float | None:
-    starts = [run.started_at for run in snapshot.priced_runs(view.name)]
+    runs_so_far = snapshot.priced_runs(view.name)
+    starts = [run.started_at for run in runs_so_far if not run.asks] or [run.started_at for run in runs_so_far]
     if len(starts) < 2 or runs >= MOST_RUNS:
         return None
     return starts[-1] + (runs + 1) * (starts[-1] - starts[0]) / (len(starts) - 1)

@@ -116,7 +116,7 @@ class Population(View):
     level: Literal["open", "low", "exhausted"] = Field(
         default="open", description="low: 80 % is committed; exhausted: no useful run fits any more"
     )
-    last_run: str | None = Field(default=None, description="the run that was started last")
+    last_run: str | None = Field(default=None, description="the last run that trained, else the last question")
     last_run_fits: bool | None = Field(default=None, description="whether one more run like the last one would fit")
     runs_left: int | None = Field(
         default=None,

@@ -75,8 +75,9 @@ def main() -> None:
     end_like_ctrl_c()
     try:
         from fieldfare_server.cli import application
-        from fieldfare_server.cli.output import fail, refusals, written
+        from fieldfare_server.cli.output import fail, outlive_readers, refusals, written
 
+        outlive_readers()
         command, as_json = application.called(sys.argv[1:]), "--json" in sys.argv
         with refusals(as_json):
             application.require_said(sys.argv[1:])

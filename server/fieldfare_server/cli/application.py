@@ -13,7 +13,7 @@ import typer
 from fieldfare import __version__
 from fieldfare.errors import NotGiven, Unsupported
 from fieldfare_flower import logs
-from fieldfare_server.cli.output import refusals
+from fieldfare_server.cli.output import print_as_it_is, refusals
 
 # Name -> the first sentence of its help, which `fieldfare --help` shows without importing the command.
 COMMANDS = {
@@ -161,7 +161,7 @@ def __getattr__(name: str) -> object:
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"fieldfare {__version__}")
+        print_as_it_is(f"fieldfare {__version__}\n")
         raise typer.Exit
 
 

@@ -98,14 +98,12 @@ def label_of(spec: dict[str, object]) -> str:
 def _train(base: Plan, plans: list[Plan], rows: list[dict[str, Any]], nodes: int, quiet: bool) -> list[Trace]:
     if not quiet:
         err.print("Rehearsals: not charged, NOT PRIVATE.")
-    traces = [
-        run_here(sessions().rehearse(plan, noise=True), local_grid(plan, nodes), row["label"], quiet, private=False)
-        for plan, row in zip(plans, rows, strict=True)
-    ]
-    traces.append(
-        run_here(sessions().rehearse(base, noise=False), local_grid(base, nodes), "no noise", quiet, private=False)
-    )
-    return traces
+
+    def rehearse(plan: Plan, label: str, noise: bool) -> Trace:
+        return run_here(sessions().rehearse(plan, noise=noise), local_grid(plan, nodes), label, quiet, private=False)
+
+    traces = [rehearse(plan, row["label"], True) for plan, row in zip(plans, rows, strict=True)]
+    return [*traces, rehearse(base, "no noise", False)]
 
 
 def _print_comparison(rows: list[dict[str, Any]], traces: list[Trace], picture: Path | None) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import secrets
 import shlex
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -22,7 +23,7 @@ from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import err, out, print_table, print_text
 from fieldfare_server.cli.plot import can_plot, plot_story
 from fieldfare_server.cli.progress import Trace, check_first, grid_of, local_grid, run_here, simulated_nodes
-from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.home import LEDGER_FILE, StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
 
@@ -82,10 +83,7 @@ def demo(
     plans = [(label, demo_plan(task, mechanism, sampling, masked)) for label, mechanism, sampling, _ in ways]
     # The other runs differ in noise and sampling alone.
     check_first(demo_plan(task), quiet=json_)
-    # Its own SQLite ledger, whatever FIELDFARE_LEDGER says: the demo never charges another budget.
-    home = StateDirectory.of(_unused(to / time.strftime("%Y%m%d-%H%M%S")), None)
-    home = StateDirectory(home.root, f"sqlite:///{home.root / 'ledger.sqlite3'}")
-    home.prepare()
+    home = _own_home(to)
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
         ledger.create_population(POPULATION, BUDGET["epsilon"], BUDGET["delta"], unit="aircraft", actor="demo")
         # Simulated: a real run of secret presence ends its rounds on a public schedule, for which no demo waits.
@@ -102,10 +100,14 @@ def demo(
     return _ended(home, traces, ways, picture)
 
 
-def _unused(path: Path) -> Path:
-    """Return `path`, or the next one that is not there: a second demo may begin within the second."""
-    paths = itertools.chain([path], (path.with_name(f"{path.name}-{number}") for number in itertools.count(2)))
-    return next(each for each in paths if not each.exists())
+def _own_home(to: Path) -> StateDirectory:
+    """Make a home below `to` that no other demo has: two may begin at the same moment.
+
+    With its own SQLite ledger, whatever FIELDFARE_LEDGER says: the demo never charges another budget.
+    """
+    home = StateDirectory.of(to / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}")
+    home.prepare()
+    return replace(home, ledger=f"sqlite:///{home.root / LEDGER_FILE}")
 
 
 def demo_plan(
@@ -166,13 +168,8 @@ def _ended(home: StateDirectory, traces: list[Trace], ways: tuple[Way, ...], pic
     with Ledger.open(home.ledger) as ledger:
         populations = list(ledger.populations())
     budgets = [
-        {
-            "name": each.name,
-            "epsilon_limit": each.epsilon,
-            "epsilon_spent": each.spent_epsilon,
-            "delta": each.delta,
-            "adjacency": each.adjacency,
-        }
+        {"name": each.name, "epsilon_limit": each.epsilon, "epsilon_spent": each.spent_epsilon}
+        | {"delta": each.delta, "adjacency": each.adjacency}
         for each in populations
     ]
     shown: dict[str, object] = {"populations": budgets, "runs": [trace.to_json() for trace in traces]}

@@ -173,6 +173,6 @@ def _print_findings(findings: list[Finding], node: bool, as_json: bool) -> None:
         rows = [(f.state, f.check, f.said, f.mend) for f in sorted(findings, key=lambda f: order[f.state])]
         print_table("fieldfare doctor", ("state", "what", "found", "mend"), rows)
         warned = sum(finding.state == "warning" for finding in findings)
-        out.print(f"{bad} faults, {warned} warnings.")
+        out.print(f"Faults: {bad}. Warnings: {warned}.")
     if bad:
         sys.exit(BAD_INPUT)

@@ -45,6 +45,11 @@ class _Printer(Console):
         _drop(self.file)
 
 
+def outlive_readers() -> None:
+    """Let all consoles of this process do so: Typer prints helps and usage errors with its own."""
+    Console.on_broken_pipe = _Printer.on_broken_pipe  # type: ignore[assignment, method-assign]
+
+
 out = _Printer(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _WIDTH)
 err = _Printer(stderr=True, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else _WIDTH)
 log = logging.getLogger("fieldfare.cli")

@@ -22,7 +22,7 @@ _COLUMNS: dict[str, Callable[[Run], object]] = {
     "rounds": lambda run: f"{run.committed_rounds}/{run.rounds}",
     "epsilon spent": lambda run: run.spent.epsilon,
     "planned": lambda run: run.planned.epsilon,
-    "note": lambda run: " ".join(note for note in (run.message, run.blinder and run.blinder.message) if note),
+    "note": lambda run: ". ".join(n.rstrip(".") for n in (run.message, run.blinder and run.blinder.message) if n),
 }
 
 

@@ -72,7 +72,7 @@ def has_only_simulations(home: StateDirectory) -> bool:
         with Ledger.open(home.ledger, patience=_PATIENCE) as opened, opened.database.read() as connection:
             known = connection.execute(select(populations.id, populations.simulated)).all()
             runs_of = connection.execute(select(runs.population_id, runs.started_by).distinct()).all()
-    except FieldfareError:
+    except (FieldfareError, OSError):  # of a home that is closed to this user
         return False
     people = {population for population, simulated in known if not simulated}
     federated = {population for population, holder in runs_of if not is_simulation(holder)}

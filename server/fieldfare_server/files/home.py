@@ -93,11 +93,11 @@ class StateDirectory:
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise Unwritable(
-                f"home {str(self.root)!r}",
-                f"cannot be made: {error.strerror}.",
-                "--home or --out, a directory that can be written",
-            ) from None
+            why, at = f"cannot be made: {error.strerror}.", Path(error.filename or self.root)
+            if isinstance(error, FileExistsError):
+                why = f"{at} is {'a link to a place that is not there' if at.is_symlink() else 'no directory'}."
+            near = "--home or --out, a directory that can be written"
+            raise Unwritable(f"home {str(self.root)!r}", why, near) from None
 
 
 def _of_account() -> Path:

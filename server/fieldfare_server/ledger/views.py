@@ -146,7 +146,7 @@ class PopulationView(View):
     rounds_left: int  # rounds still to come in the runs under way
     runs_active: int
     runs_total: int
-    newest_run: RunInBrief | None = Field(exclude=True)  # the run that was started last; None without one
+    newest_run: RunInBrief | None = Field(exclude=True)  # as `TakenSums.newest`
     # Of the runs under way, the one that was started last; None without one.
     active_run: RunInBrief | None = Field(exclude=True)
     created_at: float

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fieldfare.accounting.filter import Price, Terms, default_leak, gauge
 from fieldfare.cost import Cost
-from fieldfare.errors import Conflict, Differs, Interrupted, NotGiven, OutOfRange, WrongForm
+from fieldfare.errors import AlreadyThere, Conflict, Differs, Interrupted, NotGiven, OutOfRange, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.task import OBJECT
 from fieldfare.text import decimal
@@ -165,7 +165,10 @@ def make_population(ledger: Ledger, name: str, plans: list[Plan], costs: list[Co
         return
     epsilon, delta = _budget(name, costs, budget)
     adjacency, actor = plans[0].privacy.adjacency, f"python:{getpass.getuser()}"
-    ledger.create_population(name, epsilon, delta, adjacency=adjacency, simulated=True, actor=actor)
+    try:
+        ledger.create_population(name, epsilon, delta, adjacency=adjacency, simulated=True, actor=actor)
+    except AlreadyThere:  # another process made it meanwhile
+        make_population(ledger, name, plans, costs, budget)
 
 
 def _budget(name: str, costs: list[Cost], budget: Budget | None) -> tuple[float, float]:

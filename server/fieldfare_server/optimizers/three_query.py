@@ -122,7 +122,7 @@ class ThreeQuery(ServerOptimizer):
         return join_state(own, self.base.init(params))
 
     def points(self, state: State, params: Tensor, info: StepInfo) -> Points:
-        """Return Queries in the order anchor, drift, change; batches are those of the same round of the first epoch."""
+        """Return points for the queries anchor, drift and change, with batches of this place in the first epoch."""
         place = info.round % self.period
         anchor, drift, change = shares(-(-info.rounds // self.period), self.mixing, self.change, self.drift)
         # At an epoch's start x is a: nothing has drifted.

@@ -18,6 +18,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import UNIT, Demand
 from fieldfare.errors import BudgetRefused
+from fieldfare.names import QUESTION
 from fieldfare_server.api import Settings
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.outlook import outlook
@@ -32,10 +33,12 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield opened
 
 
-def start(ledger: Ledger, name: str, demand: Demand | None = None, mu_squared: float = MU_SQUARED) -> RunHandle:
+def start(
+    ledger: Ledger, name: str, demand: Demand | None = None, mu_squared: float = MU_SQUARED, task: str = "flights"
+) -> RunHandle:
     plan = ledger_data.plan()
     run = NewRun(
-        plan.to_json(),
+        plan.to_json().replace("flights", task),
         plan.digest(),
         "aircraft",
         16,
@@ -104,6 +107,27 @@ def test_a_budget_lasts_as_long_as_runs_keep_their_pace(ledger: Ledger) -> None:
     assert isinstance(told.lasts_until, datetime)
     pace = (starts[2] - starts[0]) / 2
     assert told.lasts_until.timestamp() == pytest.approx(starts[2] + (told.runs_left + 1) * pace, abs=1e-3)
+
+
+def test_a_question_is_no_run_like_the_last(ledger: Ledger) -> None:
+    """One that cost little made a thousand more runs fit, and its start the pace of runs."""
+    ledger.create_population("aircraft", 8.0, 1e-5, actor="test")
+    start(ledger, "asked-first", mu_squared=1e-6, task=QUESTION)
+    first = Answers(ledger).population("aircraft")
+    assert (first.last_run, first.lasts_until) == ("asked-first", None)
+    assert first.runs_left is not None
+    starts = []
+    for name in ("one", "two"):
+        start(ledger, name)
+        starts.append(ledger.run(name).started_at)
+    start(ledger, "asked-last", mu_squared=1e-6, task=QUESTION)
+    told = Answers(ledger).population("aircraft")
+    assert (told.last_run, told.runs) == ("two", 4)
+    assert told.runs_left is not None
+    assert told.runs_left < 20 < first.runs_left
+    assert told.lasts_until is not None
+    pace = starts[1] - starts[0]
+    assert told.lasts_until.timestamp() == pytest.approx(starts[1] + (told.runs_left + 1) * pace, abs=1e-3)
 
 
 @pytest.fixture

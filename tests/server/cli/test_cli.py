@@ -541,7 +541,13 @@ def test_an_empty_word_starts_nothing(
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("words", "code"), [("init first", 0), ("plan --template", 0), ("budget --ledger none", 2)])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        *(("init first", 0), ("plan --template", 0), ("budget --ledger none", 2)),
+        *(("--help", 0), ("plan --help", 0), ("--version", 0), ("plan --epsilom 2", 2), ("", 2)),
+    ],
+)
 def test_a_reader_who_is_gone_changes_no_exit_code(tmp_path: Path, words: str, code: int) -> None:
     """For example after `| head -1`, where `init` wrote nothing and blamed the task."""
     reader, writer = os.pipe()

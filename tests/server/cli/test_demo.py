@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 from fieldfare.accounting import certification
 from fieldfare.errors import Interrupted
 from fieldfare_server.cli.application import application
-from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.home import LEDGER_FILE, StateDirectory
 from fieldfare_server.ledger import Ledger
 from support.faulty_tasks import Right
 
@@ -100,12 +101,13 @@ def test_an_interrupted_yardstick_names_no_run_to_continue(small: None, monkeypa
     assert "--resume" not in str(stopped.value)
 
 
-def test_demos_of_one_second_have_directories_of_their_own(tmp_path: Path) -> None:
-    first = DEMO._unused(tmp_path / "now")
-    first.mkdir()
-    second = DEMO._unused(tmp_path / "now")
-    second.mkdir()
-    assert [each.name for each in (first, second, DEMO._unused(tmp_path / "now"))] == ["now", "now-2", "now-3"]
+def test_demos_of_one_second_have_directories_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where two began at once, one was refused: it found the population that the other had made."""
+    monkeypatch.setattr(DEMO.time, "strftime", lambda form: "now")
+    with ThreadPoolExecutor(8) as pool:
+        homes = list(pool.map(DEMO._own_home, [tmp_path / "out"] * 8))
+    assert len({each.root for each in homes}) == 8
+    assert all(each.root.is_dir() and each.ledger == f"sqlite:///{each.root / LEDGER_FILE}" for each in homes)
 
 
 def test_without_more_words_it_tells_what_anyone_can_use(small: None, tmp_path: Path) -> None:

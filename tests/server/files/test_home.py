@@ -102,6 +102,18 @@ def test_an_account_without_a_directory_is_refused(account: Path, monkeypatch: p
         StateDirectory.of()
 
 
+@pytest.mark.parametrize(
+    ("home", "said"), [("gone", "gone is a link"), ("gone/home", "gone is a link"), ("file", "file is no directory")]
+)
+def test_a_home_that_cannot_be_made_names_what_is_in_its_place(tmp_path: Path, home: str, said: str) -> None:
+    """It said "File exists" of a link to a disk that is not mounted. Nothing is made there: the budgets are on it."""
+    (tmp_path / "file").touch()
+    (tmp_path / "gone").symlink_to(tmp_path / "disk")
+    with pytest.raises(BadInput, check=coded("unwritable", f"{tmp_path}/{said}")):
+        StateDirectory.of(tmp_path / home).prepare()
+    assert not (tmp_path / "disk").exists()
+
+
 CREATE = ("population", "create", "people", "--epsilon", "8", "--delta", "1e-5")
 
 

@@ -213,6 +213,17 @@ def used_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[StateDirectory
     return state, file
 
 
+def test_ctrl_c_ends_what_waits_for_the_nodes_charges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a traceback it was, as of a fault."""
+
+    def interrupted(settings: object) -> None:
+        raise KeyboardInterrupt
+
+    agree(home(tmp_path / "home"), tmp_path / "node", monkeypatch)
+    monkeypatch.setattr("fieldfare_client.budget.__main__.Charges", interrupted)
+    assert main(["show"]) == 130
+
+
 def test_a_new_ledger_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, file = used_up(tmp_path, monkeypatch)
     before = charged(file)

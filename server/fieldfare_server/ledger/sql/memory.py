@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from sqlalchemy import Connection, Row, and_, bindparam, case, func, or_, select
 
 from fieldfare.accounting.filter import Price
+from fieldfare.names import QUESTION
 from fieldfare_server.ledger.chain import Head
 from fieldfare_server.ledger.sql import models, odometer_tables
 from fieldfare_server.ledger.state import budget, odometers
@@ -39,7 +40,8 @@ _names = (
     *("seq", "id", "planned", "spent", "price", "next_round", "state", "accounting", "rounds", "most"),
     *("plan_digest", "started_at", "ended_at"),
 )
-_columns = [_r[name] for name in _names]
+# `asks`: whether it asks a question, by its plan's text: JSON of all runs would take longer than what it serves.
+_columns = [*(_r[name] for name in _names), _r.plan.contains(QUESTION, autoescape=True).label("asks")]
 _RUNS = select(*_columns).where(_r.population_id == bindparam("number")).order_by(_r.seq)
 # What is new, each row with its run as that is now: one statement, because a round trip costs more than its rows.
 _NEW = (
@@ -82,7 +84,7 @@ class TakenSums:
 
     sums: budget.Sums  # what all users are charged alike
     runs: int
-    newest: RunInBrief | None  # the run that was started last; None without one
+    newest: RunInBrief | None  # the run that was started last, a question only where nothing trained; None without one
     active: tuple[RunInBrief, ...]  # the runs under way, in the order of their starts
     individual: tuple[Row[Any], ...]  # the rows of those of them that are charged to odometers
     # (where in the journal the reader began, how many runs are charged to odometers).
@@ -97,6 +99,7 @@ class PricedRun(NamedTuple):
     ended_at: float | None
     charge: budget.RunCharge
     most: int  # the most that it could cost one user, where it was started with odometers; else 0
+    asks: bool  # whether it asks a question
 
 
 class _Part(NamedTuple):
@@ -155,12 +158,12 @@ class Account:
             active, individual = row.state in ACTIVE, row.accounting == odometers.INDIVIDUAL
             price = budget.stored_price(row.price)
             charge = budget.RunCharge(row.planned, row.spent, price, row.next_round, active, individual)
-            self._runs[row.seq] = PricedRun(row.seq, row.started_at, row.ended_at, charge, row.most or 0)
+            self._runs[row.seq] = PricedRun(row.seq, row.started_at, row.ended_at, charge, row.most or 0, row.asks)
             self._take(row.seq, _Part(row.started_at, budget.parts(charge), budget.begun(charge)), final=not active)
             self._active.pop(row.seq, None)
             if active:
                 self._active[row.seq] = row
-            if self._newest is None or row.seq >= self._newest.seq:
+            if self._newest is None or (not row.asks, row.seq) >= (not self._newest.asks, self._newest.seq):
                 self._newest = row
             self._individual += individual and not known
 

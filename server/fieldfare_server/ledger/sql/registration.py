@@ -59,7 +59,7 @@ def require_apart(connection: Connection, population_id: int, names: NDArray[np.
                 f"{both} of {names.size} users who are new to population {own.name!r}",
                 f"they are in population {other.name!r} of this ledger, and a second budget for the same users would "
                 "let them lose more than either says.",
-                f"population = {other.name!r} in the plan, or users who are in no other population",
+                f"population = {other.name!r}, or users who are in no other population",
                 code="user-in-two-populations",
             )
 
