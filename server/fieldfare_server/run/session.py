@@ -39,6 +39,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import require_task
 from fieldfare_server.files.strategies import Decisions, StoredStrategy, settle
 from fieldfare_server.ledger import Ledger, NewRun, RunHandle, new_run_id, this_process
+from fieldfare_server.ledger.holders import require_same_users
 from fieldfare_server.ledger.state.formats import noise_map
 from fieldfare_server.ledger.states import ACTIVE, EndState
 from fieldfare_server.run.ending import destroy, destroy_left_behind, write_model
@@ -245,6 +246,7 @@ class Session:
             if model is None:
                 require_task(run_id, plan)
             require_identity(plan, identity_is_stable)
+            require_same_users(run_id, run.started_by, actor)
             if run.state not in ACTIVE:
                 raise NotNow(
                     f"run {run_id}", f"it has ended ({run.state}), and its noise key is destroyed.", "a new run"
