@@ -57,8 +57,7 @@ def run(
         check_known_users(directory, plan, accept_delta)
     else:
         with Ledger.open(directory.ledger) as opened:
-            stored = opened.run(resume).plan
-        require_task(resume, Plan.stored(stored))
+            require_task(resume, Plan.stored(stored := opened.run(resume).plan))
         task = task_of_nodes(stored)
     run_id = resume or new_run_id()
     print_progress(f"State: {directory.root}")
