@@ -806,7 +806,8 @@ export function check(text, key, model) {
   const models = commits.map((row) => row.body.model ?? null), at = model ? models.indexOf(digestOfModel(model)) : null;
   must(at !== -1, "no round released this model");
   const notes = (start.noise ? "" : "; noise not in the log") + (at === null ? "" : `; the model of round ${at}`);
-  const blinder = blinderOf(plan, commits, sigma), masks = blinder ? `; masked, opened by ${blinder.slice(0, 16)}` : "";
+  const blinder = blinderOf(plan, commits, sigma), opened = plan.aggregation?.blinder ? "opened" : "rehearsed";
+  const masks = blinder ? `; masked, ${opened} by ${blinder.slice(0, 16)}` : "";  // rehearsed: in the server's process
   const inner = (population.delta - population.leak) / (1 - population.leak);
   const by = notes + masks + againstServer(plan, planned, noisy, inner, made.epsilon) + (population.odometers ? ", by each user's own odometer" : "");
   const digits = Number(epsilon.toPrecision(6));

@@ -226,7 +226,8 @@ def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None)
         need((found := model_digest(model)) in names, "a model that no round of the log released")
         whole += f"; the model of round {names.index(found)}"
     if masks := blinder(plan, commits, sigma):
-        whole += f"; masked, opened by {masks[:16]}"
+        opened = "opened" if plan["aggregation"].get("blinder") else "rehearsed"  # by a blinder of the server's process
+        whole += f"; masked, {opened} by {masks[:16]}"
     whole += check_sampled.against_server(plan, planned, own, c["epsilon"], lambda m: epsilon_of(mp.sqrt(m), target))
     odometers = [r for r in rows if r["action"] == "population.odometers"]
     if not odometers and created.get("accounting", "worst-case") == "worst-case":

@@ -73,13 +73,19 @@ class Client(Service):
                     raise _refusal(response)
                 yield from _parse(response.iter_lines())
         except httpx.HTTPError as error:
-            raise ServiceError(f"{self._http.base_url}", f"{error or type(error).__name__}") from error
+            raise self._unreached(error) from error
+
+    def _unreached(self, error: httpx.HTTPError) -> ServiceError:
+        told, near = str(error) or type(error).__name__, "the URL that `fieldfare serve` printed"
+        if "CERTIFICATE_VERIFY" in told:
+            near = "--ca-file with who signed its certificate, and a host that this names"
+        return ServiceError(f"{self._http.base_url}", f"{told}.", near)
 
     def _send(self, asked: ServiceRequest) -> bytes:
         try:
             response = self._http.request(asked.method, asked.path, params=asked.parameters, json=asked.body)
         except httpx.HTTPError as error:
-            raise ServiceError(f"{self._http.base_url}", f"{error or type(error).__name__}") from error
+            raise self._unreached(error) from error
         if response.status_code not in asked.accept:
             raise _refusal(response)
         return response.content

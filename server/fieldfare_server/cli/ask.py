@@ -24,9 +24,9 @@ from fieldfare_server.cli.progress import check_known_users, local_grid, run_her
 from fieldfare_server.deployment.submit import submit_and_follow
 from fieldfare_server.evidence.looks import Look, Offer, look, question_of
 from fieldfare_server.files.home import StateDirectory
-from fieldfare_server.files.plan_file import read_plan
+from fieldfare_server.files.plan_file import read_plan, require_task
 from fieldfare_server.ledger import Ledger, new_run_id
-from fieldfare_server.ledger.holders import SIMULATION
+from fieldfare_server.ledger.holders import SIMULATION, require_same_users
 from fieldfare_server.planning.admission import admit
 from fieldfare_server.planning.questions import CLIP_EPSILON, Asked, plan_for, require_clear, with_norm
 from fieldfare_server.run.pricing import price_with_model
@@ -154,11 +154,13 @@ def resumed(home: StateDirectory, run_id: str, *, dry_run: bool = False) -> Look
         question = question_of(run.plan)
         if question is None or run.ended_at is not None:
             return look(ledger, run_id)
+        require_task(run_id, Plan.stored(run.plan))
+        require_same_users(run_id, run.started_by, here=True)
         if dry_run:
             raise Conflict(f"dry run of {run_id}", "it has not ended: going on asks and charges.", "no dry run")
         _provide(home, ledger, question)
     _try_measure(Plan.stored(run.plan))
-    return _answer(home, sessions().resume(home, run_id, identity_is_stable=True))
+    return _answer(home, sessions().resume(home, run_id, identity_is_stable=True, actor=SIMULATION))
 
 
 def _try_measure(plan: Plan) -> None:

@@ -18,6 +18,7 @@ from fieldfare_server.deployment.submit import submit_and_follow
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan, require_task
 from fieldfare_server.ledger import Ledger, new_run_id
+from fieldfare_server.planning.questions import task_of_nodes
 from fieldfare_server.run.pricing import price
 from fieldfare_server.run.signal import require_signal
 
@@ -56,7 +57,8 @@ def run(
         check_known_users(directory, plan, accept_delta)
     else:
         with Ledger.open(directory.ledger) as opened:
-            require_task(resume, Plan.stored(opened.run(resume).plan))
+            require_task(resume, Plan.stored(stored := opened.run(resume).plan))
+        task = task_of_nodes(stored)
     run_id = resume or new_run_id()
     print_progress(f"State: {directory.root}")
     terms = {"plan": text, "task": task, "resume": resume, "root_certificates": certificates}

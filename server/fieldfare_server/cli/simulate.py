@@ -81,7 +81,7 @@ def simulate(
         session = (
             _begin(directory, planned, accept_delta, json_)
             if path
-            else sessions().resume(directory, resume, True, users=users_of())
+            else sessions().resume(directory, resume, True, SIMULATION, users=users_of())
         )
         run_id = session.account.id
         print_progress(f"State: {directory.root}")

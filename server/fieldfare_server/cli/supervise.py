@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import FieldfareError
-from fieldfare.names import task_reference
 from fieldfare_server.cli.command import on_home
 from fieldfare_server.cli.options import trusted
 from fieldfare_server.cli.waiting import retry
@@ -19,6 +18,7 @@ from fieldfare_server.deployment.supervisor import Supervisor, under_way
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
+from fieldfare_server.planning.questions import task_of_nodes
 from fieldfare_server.run.ending import destroy
 
 log = logging.getLogger("fieldfare.supervisor")
@@ -36,8 +36,7 @@ def supervise(
     certificates = trusted("supervise", root_certificates, insecure)
 
     def resume(run: RunView) -> None:
-        task = task_reference(str(run.plan["run"]["task"]), run.plan.get("task", {}))
-        terms = {"task": task, "resume": run.id, "root_certificates": certificates, "timeout": 60.0}
+        terms = {"task": task_of_nodes(run.plan), "resume": run.id, "root_certificates": certificates, "timeout": 60.0}
         submit_and_follow(directory, superlink, log.info, run_id=run.id, detach=True, **terms)
 
     supervisor, held = Supervisor(resume), directory.head_file
@@ -49,7 +48,7 @@ def supervise(
                         log.warning("run %s: no coordinator held it, and its reservation expired", run)
                         destroy(directory, opened, run, "supervisor")
                     # A run of someone's own Flower app is resumed by that app.
-                    supervisor.look([run for run in under_way(opened) if run.plan["run"].get("task") != ""])
+                    supervisor.look([run for run in under_way(opened) if task_of_nodes(run.plan)])
                     time.sleep(every)
             except FieldfareError as error:
                 # The database was away for longer than the ledger waits: open it again.

@@ -151,7 +151,7 @@ def _completed(home: StateDirectory, tuning: Tuning, number: int, quiet: bool) -
     session = (
         sessions().begin(home, plan, identity_is_stable=True, actor=SIMULATION)
         if found is None
-        else sessions().resume(home, found.id, identity_is_stable=True)
+        else sessions().resume(home, found.id, identity_is_stable=True, actor=SIMULATION)
     )
     run_here(session, local_grid(plan, 1), label, quiet)
     with Ledger.open(home.ledger) as ledger:

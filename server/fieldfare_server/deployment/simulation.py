@@ -85,12 +85,9 @@ def run_flower_simulation(
         Interrupted: after Ctrl-C, when the run's coordinator is gone.
     """
     ray.require()
-    if path:
-        text = path.read_text()
-        task = Plan.from_toml(text).task_reference
-    else:
-        with Ledger.open(home.ledger) as ledger:
-            text, task = "", Plan.stored(ledger.run(resume).plan).task_reference
+    text = path.read_text() if path else ""
+    with Ledger.open(home.ledger) as ledger:
+        plan = Plan.from_toml(text) if path else Plan.stored(ledger.run(resume).plan)
     run_id = resume or run_id or new_run_id()
     env = {
         "FIELDFARE_HOME": str(home.root),
@@ -110,7 +107,7 @@ def run_flower_simulation(
                 Path(scratch),
                 address,
                 plan=text,
-                task=task,
+                task=plan.task_reference,
                 run_id=run_id,
                 resume=resume,
                 federation_config=f"num-supernodes={nodes} {ray.federation_config}",

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from fieldfare.errors import BadInput, NotGiven, Unreadable, Unsupported
+from fieldfare.names import OWN_APP
 from fieldfare.plan import Plan
 from fieldfare.refusals import with_lines
 
@@ -85,10 +86,11 @@ def plan_of(value: str) -> Plan:
 
 
 def require_task(run_id: str, plan: Plan) -> None:
-    """Refuse to resume a run whose model only its own Flower app has. Raises `BadInput`."""
+    """Refuse to resume a run whose model, or users, only a Flower app has. Raises `BadInput`."""
     if not plan.run.task:
-        raise Unsupported(
-            f"run {run_id}",
-            "it trains the arrays of a Flower app, which alone can continue it.",
-            f"PrivateStrategy(resume={run_id!r}) in its ServerApp",
-        )
+        why, near = "trains the arrays of", f"PrivateStrategy(resume={run_id!r}) in its ServerApp"
+    elif plan.task.get("of") == OWN_APP:
+        why, near = "asks the users of", f"`fieldfare abandon {run_id}`, and ff.ask again"
+    else:
+        return
+    raise Unsupported(f"run {run_id}", f"it {why} a Flower app, which alone can continue it.", near)

@@ -6,6 +6,8 @@ import os
 import platform
 from pathlib import Path
 
+from fieldfare.errors import BadInput
+
 # Who holds a run whose users are simulated by one command on one machine; no federation can resume it.
 SIMULATION = "simulation"
 
@@ -15,6 +17,16 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 def is_simulation(started_by: str) -> bool:
     """Return whether a run that this holder started is a simulation. Runs of earlier versions do not say so."""
     return started_by.startswith(f"{SIMULATION}@")
+
+
+def require_same_users(run_id: str, started_by: str, here: bool) -> None:
+    """Raise `BadInput` where a federation's run would go on with users of this machine (`here`), or the other way."""
+    if (simulated := is_simulation(started_by)) != here:
+        near = (
+            f"fieldfare {'simulate' if simulated else 'run'} --resume {run_id}{'' if simulated else ' --superlink ...'}"
+        )
+        why = "it began with other users: a federation's are not those of this machine's task."
+        raise BadInput(f"run {run_id}", why, near, code="other-users")
 
 
 def this_process() -> str:

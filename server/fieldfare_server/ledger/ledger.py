@@ -20,7 +20,7 @@ from fieldfare.errors import LedgerError, NoLedger, NotNow
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.shown import Shown
 from fieldfare.signed_head import SignedHead
-from fieldfare_server.ledger import chain, views
+from fieldfare_server.ledger import chain, holders, views
 from fieldfare_server.ledger.events.base import Event, Unfit
 from fieldfare_server.ledger.events.charges import ChargeCommitted, ChargeReleased
 from fieldfare_server.ledger.events.populations import Noted, Recomputed
@@ -383,15 +383,21 @@ class Ledger(Reader, metaclass=Shown):
         token = start_run(self._journal, run, holder, self._lease_seconds)
         return RunHandle(self._journal, run.id, token, self._lease_seconds)
 
-    def resume_run(
-        self, run_id: str, *, key_commitment: str, holder: str, wait: float = 0.0, silent: float = 0.0
-    ) -> RunHandle:
+    def resume_run(self, run_id: str, *, key_commitment: str, holder: str, wait: float = 0.0) -> RunHandle:
         """Continue a run that its coordinator left, where it stands.
 
-        wait: seconds to wait for the lease to come free. silent: seconds that no coordinator must have
-        renewed it for. Raises `LedgerError` if the run has ended, another coordinator holds it, or
-        `key_commitment` is not that of the run's noise key.
+        wait: seconds to wait for the lease to come free. Raises `BadInput` where the run began with other users, and
+        `LedgerError` if it has ended, another coordinator holds it, or `key_commitment` is not that of its noise key.
         """
+        with self.read() as connection:
+            started_by = rows.run_row(connection, run_id).started_by
+        holders.require_same_users(run_id, started_by, holders.is_simulation(holder))
+        return self._take_over(run_id, key_commitment, holder, wait=wait)
+
+    def _take_over(
+        self, run_id: str, key_commitment: str, holder: str, *, wait: float = 0.0, silent: float = 0.0
+    ) -> RunHandle:
+        """silent: seconds for which no coordinator must have renewed the lease."""
         seconds = self._lease_seconds
         token = take_over(
             self._journal, run_id, key_commitment, holder, lease_seconds=seconds, wait=wait, silent=silent
@@ -411,7 +417,7 @@ class Ledger(Reader, metaclass=Shown):
         """
         with self.read() as connection:
             key_commitment = rows.run_row(connection, run_id).key_commitment
-        with self.resume_run(run_id, key_commitment=key_commitment, holder=actor, silent=silent) as handle:
+        with self._take_over(run_id, key_commitment, actor, silent=silent) as handle:
             handle.finish("stopped", reason)
         return self.run(run_id)
 

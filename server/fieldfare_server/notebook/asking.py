@@ -42,6 +42,7 @@ def ask(
     query: str = "",
     content: object = None,
     cohort: int | None = None,
+    trust_node_ids: bool = False,
 ) -> Look | Offer:
     """Ask the users of a task a question, and charge their population before the answer is shown.
 
@@ -83,6 +84,7 @@ def ask(
         query, content: the action of `@app.query(action)`, and the RecordDict that it gets.
         cohort: users who are asked; None: all who can pay, of a grid as many as there are nodes (needed in the
             cohort dialect).
+        trust_node_ids: ask a grid whose SuperLink authenticates no node; ledger and page show it.
 
     Returns:
         The answer with its intervals (`Look`), or, of a dry run, the price and the width (`Offer`).
@@ -95,17 +97,18 @@ def ask(
     given = {"delta": delta, "adjacency": adjacency, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
     said = {name: value for name, value in given.items() if value is not None}
     privacy: dict[str, object] = {"population": population, "delta": 1e-5, "adjacency": "zero_out", **said}
-    size = {} if cohort is None else {"cohort": cohort}
+    size: dict[str, object] = {} if cohort is None else {"cohort": cohort}
     if grid is not None:
         if question is None or resume or task or parameters or client or clip_of is not None or dry_run:
             raise Conflict("ask", "a grid takes a question, and its own app answers.", "ff.ask({...}, grid=grid)")
         home = StateDirectory.of(None) if ledger is None else home_of(ledger)[0]
-        run = {"task": OWN_APP} | size
+        run = {"task": OWN_APP, "trust_node_ids": trust_node_ids} | size
         asked = Asked.of({"question": question, "run": run, "privacy": privacy})
         app = {"dialect": dialect, "accept_delta": accept_delta, "query": query, "content": content}
         return _ask_grid(grid, asked, home, budget, app)
-    if query or content is not None or dialect != "plain":
-        raise Conflict("ask", "dialect, query and content are for a grid's app.", "ff.ask({...}, grid=grid)")
+    if query or content is not None or dialect != "plain" or trust_node_ids:
+        what = "dialect, query, content and trust_node_ids"
+        raise Conflict("ask", f"{what} are for a grid's app.", "ff.ask({...}, grid=grid)")
     home, _kept = home_of(ledger)  # a temporary one lives as long as this call
     asks = task or parameters or client or any(each is not None for each in (question, noise_multiplier, cohort))
     if clip_of is not None and (resume or asks):

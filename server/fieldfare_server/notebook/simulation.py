@@ -106,7 +106,7 @@ def simulate(
     runs: list[SimulatedRun] = []
     try:
         if resume:
-            session = Session.resume(home, resume, identity_is_stable=True, users=user_names)
+            session = Session.resume(home, resume, True, SIMULATION, users=user_names)
             return Runs([_run(session, _labels([session.plan])[0], home, kept, nodes, progress)])
         if population is not None:
             charged = {"population": population}

@@ -8,7 +8,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from pydantic import Field, JsonValue, SerializeAsAny, ValidationError, field_va
 from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.cost import Cost
 from fieldfare.errors import BadInput, Conflict, OutOfRange, TooFew, Unreadable, Unsupported
-from fieldfare.names import OWN_APP, QUESTION, task_reference
+from fieldfare.names import OWN_APP, QUESTION, is_question, task_reference
 from fieldfare.participation import hides_presence
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec, PrivacySpec, TuningSpec
@@ -184,6 +184,13 @@ class Asked(Table):
                 **tuning,
             }
         )
+
+
+def task_of_nodes(plan: Mapping[str, Any]) -> str:
+    """Return the task whose users a run's stored plan trains or asks, as `load_task` takes it; "" for an own app's."""
+    if is_question(plan):
+        return str(plan["task"]["of"]).removeprefix(OWN_APP)
+    return task_reference(plan["run"]["task"], plan.get("task", {}))
 
 
 def require_clear(asked: Asked, plan: Plan, cost: Cost) -> None:

@@ -57,13 +57,13 @@ def main(grid: Grid, context: Context) -> None:
 
 def _open_session(grid: Grid, plan_source: str, resume: str, run_id: str) -> Session:
     home, stable = StateDirectory.of(), identity_is_stable(grid)
+    actor = SIMULATION if os.environ.get("FIELDFARE_NODE_AUTH") == "simulated" else "coordinator"
     if resume:
-        return Session.resume(home, resume, stable)
+        return Session.resume(home, resume, stable, actor)
     if not plan_source:
         raise NotGiven("run-config plan", "neither a plan nor a run to resume was given.", "plan = '<text or path>'")
     plan = plan_of(plan_source)
     require_simulated(plan, grid)
-    actor = SIMULATION if os.environ.get("FIELDFARE_NODE_AUTH") == "simulated" else "coordinator"
     session = Session.begin(home, plan, stable, actor, run_id or None)
     if plan.run.task != QUESTION:  # a question is judged by `questions.require_clear`
         log_signal(session.cost, session.schema.numel, log)  # who submits with `fieldfare run` was refused

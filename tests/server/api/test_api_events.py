@@ -17,6 +17,7 @@ from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.events import Broker, TooManyClients
 from fieldfare_server.api.http_client import Client, ServiceError
 from fieldfare_server.api.server import config, serve_in_thread
+from fieldfare_server.deployment.certificates import make_server
 from support.postgres import Cluster
 from support.refusals import coded
 
@@ -248,8 +249,24 @@ def test_the_client_stops_a_run(live: LiveLedger, settings: Settings) -> None:
 
 
 def test_a_service_that_is_not_there() -> None:
-    with Client("http://127.0.0.1:9") as client, pytest.raises(ServiceError):
+    here = pytest.raises(ServiceError, check=coded("service-error", "http://127.0.0.1:9", "fieldfare serve"))
+    with Client("http://127.0.0.1:9") as client, here:
         client.me()
+
+
+def test_a_certificate_that_nobody_here_trusts_is_told_with_the_option_that_names_its_authority(
+    live: LiveLedger, settings: Settings, tmp_path: Path
+) -> None:
+    make_server(tmp_path / "s", tmp_path / "x", ["127.0.0.1"])
+    link, ca = tmp_path / "s" / "superlink", str(tmp_path / "x" / "ca.crt")
+    tls = config(create_app(live.url, settings), port=0, certificate=link / "server.crt", key=link / "server.key")
+    token = live.token("read")
+    with serve_in_thread(tls) as url:
+        with Client(url, token=token, verify=ca) as client:
+            assert client.me().name
+        stranger = pytest.raises(ServiceError, check=coded("service-error", url, "--ca-file"))
+        with Client(url, token=token) as client, stranger:
+            client.me()
 
 
 def test_a_port_that_is_taken_is_said(live: LiveLedger, settings: Settings) -> None:

@@ -21,12 +21,19 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from sqlalchemy import make_url
+from typer.testing import CliRunner
 
 from fieldfare.errors import BadInput, FieldfareError
+from fieldfare.names import OWN_APP
+from fieldfare_server.cli.application import application
 from fieldfare_server.deployment.certificates import PARTS, make_node, make_server, renew_server, separate_roles
 from fieldfare_server.deployment.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, QUICK_ATTEMPTS, Supervisor
 from fieldfare_server.ledger import this_process
 from fieldfare_server.ledger.sql.roles import read_passwords
+from fieldfare_server.planning.questions import Asked
+from fieldfare_server.run.session import Session
+from support.federation import home as home_of_people
+from support.federation import plan
 from support.refusals import coded
 
 ROOT = Path(__file__).parents[3]
@@ -281,6 +288,35 @@ def test_a_ledger_that_opens_and_refuses_is_not_asked_without_a_pause(
     assert [record.getMessage() for record in caplog.records] == [
         "the ledger cannot be read: a row that does not fit"
     ] * 3
+
+
+@pytest.mark.parametrize(
+    ("of", "task"),
+    [("digits?users=7", "digits?users=7"), (OWN_APP, ""), ("", "support.federation:TinyTask")],
+    ids=["question", "question of an own app", "training"],
+)
+def test_who_goes_on_with_a_run_hands_nodes_the_task_with_which_it_began(
+    of: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes whose own configuration names no task know it from there alone. A Flower app's users only it can ask."""
+    from fieldfare_server.cli import run as command
+    from fieldfare_server.cli import supervise as supervision
+
+    where, begun, handed = home_of_people(tmp_path), plan(run__noise_seed=None), list[object]()
+    if of:
+        asked = {"question": {"kind": "mean", "measure": "y", "low": 0, "high": 1}, "run": {"task": of, "cohort": 7}}
+        begun = Asked.of({**asked, "privacy": {"population": "people", "epsilon": 1, "delta": 1e-5}}).plan_for_nodes()
+    with pytest.raises(KeyboardInterrupt), Session.begin(where, begun, True) as session:
+        raise KeyboardInterrupt
+    for module in (command, supervision):
+        monkeypatch.setattr(module, "submit_and_follow", lambda *_, **terms: handed.append(terms["task"]))
+    monkeypatch.setattr(supervision, "time", SimpleNamespace(sleep=lambda _: sys.exit(0)))
+    resume = ["run", "--resume", session.account.id, "--insecure", "--detach", "--home", str(where.root)]
+    said = CliRunner().invoke(application, resume)
+    assert said.exit_code == (0 if task else 2), said.output
+    with pytest.raises(SystemExit):
+        supervision.supervise(insecure=True, home=where.root)
+    assert handed == ([task] * 2 if task else [])
 
 
 def test_every_module_that_a_compose_file_runs_is_there() -> None:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+import fieldfare as ff
 from fieldfare.errors import BadInput, WrongForm
 from fieldfare.plan import Plan
+from fieldfare_server.cli.application import application
 from fieldfare_server.files.checkpoint import RunFiles
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.holders import SIMULATION
+from fieldfare_server.planning.questions import Asked
 from fieldfare_server.run.session import Session
+from support.federation import USERS as USERS_OF_TINY
 from support.federation import home
+from support.refusals import coded
 
 PLAN = {
     "privacy": {"population": "people", "noise_multiplier": 2.0, "delta": 1e-5},
@@ -40,6 +50,49 @@ def test_other_users_do_not_resume_a_run_and_leave_it_to_its_own(tmp_path: Path,
     with Ledger.open(where.ledger) as ledger:
         assert ledger.run(run).ended_at is None
     interrupt(Session.resume(where, run, True, users=lambda _: USERS[::-1]))
+
+
+def goes_on(where: StateDirectory, run: str) -> list[Callable[[], object]]:
+    """All ways to go on with `run` on users of this machine."""
+    return [
+        lambda: ff.simulate(resume=run, ledger=where.root, progress=False),
+        lambda: ff.ask(resume=run, ledger=where.root),
+        lambda: CliRunner().invoke(application, ["simulate", "--resume", run, "--home", str(where.root)]),
+        lambda: CliRunner().invoke(application, ["ask", "--resume", run, "--home", str(where.root)]),
+    ]
+
+
+@pytest.mark.parametrize("question", [None, {"kind": "mean", "measure": "y", "low": -4, "high": 4}])
+def test_a_federations_run_does_not_go_on_with_users_of_this_machine(
+    question: dict[str, object] | None, tmp_path: Path
+) -> None:
+    """They would be charged, and answer, in the name of the nodes' users."""
+    where = home(tmp_path, epsilon=200.0)
+    begun = Plan.parse(PLAN)
+    if question is not None:
+        run = {"task": "support.federation:TinyTask", "cohort": USERS_OF_TINY, "trust_node_ids": True}
+        begun = Asked.of({"question": question, "run": run, "privacy": PLAN["privacy"]}).plan_for_nodes()
+    run = interrupt(Session.begin(where, begun, True))
+    for way in goes_on(where, run)[:: 2 if question is None else 1]:
+        try:
+            done = way()
+            assert isinstance(done, Result), "it went on"
+            assert done.exit_code == 2, done.output
+            said = done.output
+        except BadInput as refused:
+            said = str(refused)
+        assert f"fieldfare run --resume {run} --superlink" in " ".join(said.split())
+    with Ledger.open(where.ledger) as ledger:
+        assert ledger.run(run).ended_at is None
+        assert ledger.population("people").spent_epsilon == 0
+
+
+def test_a_simulation_does_not_go_on_with_the_users_of_nodes(tmp_path: Path) -> None:
+    where = home(tmp_path, epsilon=200.0)
+    simulated = interrupt(Session.begin(where, Plan.parse(PLAN), True, SIMULATION))
+    with pytest.raises(BadInput, check=coded("other-users", f"simulate --resume {simulated}")):
+        Session.resume(where, simulated, True)
+    interrupt(Session.resume(where, simulated, True, SIMULATION))
 
 
 def test_rows_that_cannot_be_read_are_not_quoted_in_the_ledger(tmp_path: Path) -> None:
