@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-KEPT = 0.5
+KEPT = 0.3
 """CPU seconds from which on a test stands in the file."""
 SHOWN = 25
 SPENT: dict[str, float] = defaultdict(float)
 """CPU seconds by node id; a file's collection stands under the file."""
 BEGAN: dict[str, float] = {}
 """What this process had spent when the test that runs began."""
-HEAD = """# CPU seconds of the costliest case of each test that takes half a second or more, for tests/suite.toml.
+HEAD = """# CPU seconds of the costliest case of each test that takes three tenths of a second or more, for tests/suite.toml.
 # `make costs` writes this file.
 
 """
