@@ -53,7 +53,8 @@ FORMAT = "fieldfare-certificate/2"
 ASSUMPTIONS = {
     "C1": "Whether a user takes part may depend on released models, on public coins, and on who is available. What the "
     "record of participation itself tells about a user's data is not covered.",
-    "C2": "Nothing about a user's update decides participation: a bad update counts as zero, and as participation.",
+    "C2": "Nothing about a user's update decides participation: a bad update counts as zero, and as participation. "
+    "That a Flower app's reply was refused, and why, is not covered.",
     "noise": "The noise is Gaussian or discrete Gaussian as stated, or a question's choice is drawn exactly, from a "
     "secret key, and the coordinator ran this software. No certificate can prove that.",
 }
