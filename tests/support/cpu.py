@@ -23,7 +23,7 @@ SPENT: dict[str, float] = defaultdict(float)
 """CPU seconds by node id; a file's collection stands under the file."""
 BEGAN: dict[str, float] = {}
 """What this process had spent when the test that runs began."""
-HEAD = """# CPU seconds of the costliest case of each test that takes three tenths of a second or more, for tests/suite.toml.
+HEAD = """# CPU seconds of the costliest case of each test that takes .3 s or more, for tests/suite.toml.
 # `make costs` writes this file.
 
 """
