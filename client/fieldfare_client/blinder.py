@@ -174,9 +174,11 @@ class Blinder:
                 raise Unsupported("an instruction", "a blinder hosts nobody.")
             return Message(self.answer(message.content), reply_to=message)
         except Exception as error:
-            log.warning("no answer: %s", error if isinstance(error, MasksRefused) else type(error).__name__)
-            told = error.code if isinstance(error, MasksRefused) else ""
-            return refusal(type(error).__name__, message, told)
+            told, why = type(error).__name__, ""
+            if isinstance(error, MasksRefused):  # its nearest is for who runs the server
+                told, why = error.code, f": {error.what}: {error.why} What to do: docs/masked-sums.md"
+            log.warning("this blinder refuses, and tells the server %r%s", told, why)
+            return refusal(type(error).__name__, message, told if why else "")
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The answer to a question.

@@ -58,7 +58,8 @@ class NodeBudgetRefused(Refused):
 
     def __init__(self, what: str, why: str = "", nearest: str = "", *, reason: str) -> None:
         """reason: a word of `REASONS`, which says why, too; of an older log after it the head that contradicts."""
-        super().__init__(what, why or f"{REASONS[reason]}.", nearest)
+        near = nearest or f"what docs/node-budget.md says of {reason.split()[0]}"
+        super().__init__(what, why or f"{REASONS[reason]}.", near)
         self.told = reason  # what a node may tell the server of it: nothing else
 
 

@@ -27,7 +27,7 @@ from fieldfare.schema import pseudonyms
 from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key, mask_reply
 from fieldfare_flower.local_grid import copy_records
-from fieldfare_flower.masked import ASK, MASKED, RECEIPT, Masking, MasksAsked, Seal, digest_of_instruction
+from fieldfare_flower.masked import ASK, MASKED, QUERY_MASKS, RECEIPT, Masking, MasksAsked, Seal, digest_of_instruction
 from fieldfare_flower.messages import SEAL, UPDATE, Occasion, TrainInstruction
 from fieldfare_flower.npy import BadReply
 from fieldfare_server import faults
@@ -421,7 +421,9 @@ def test_the_same_question_has_the_same_answer(asked: tuple[Blinder, list[MasksA
         ("fewer words", "masks-plan"),
     ],
 )
-def test_a_lying_server_is_refused_by_name(asked: tuple[Blinder, list[MasksAsked]], name: str, code: str) -> None:
+def test_a_lying_server_is_refused_by_name(
+    asked: tuple[Blinder, list[MasksAsked]], name: str, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
     blinder, (first, _, _, third) = asked
     later = changed(third, round=third.round + 1)
     old = changed(first, run="other", round=5)
@@ -447,6 +449,11 @@ def test_a_lying_server_is_refused_by_name(asked: tuple[Blinder, list[MasksAsked
         before = journal.execute("SELECT * FROM answers").fetchall()
     with pytest.raises(Refused, check=coded(code)):
         blinder.answer(lies[name].write())
+    # Its operator finds the word, which the page explains, and nothing that only the server's operator can do.
+    assert blinder.reply(Message(lies[name].write(), 1, QUERY_MASKS)).error.reason.endswith(f" {code}")
+    assert f"tells the server '{code}': " in caplog.text
+    assert "abandon" not in caplog.text
+    assert f"| `{code}` |" in (Path(__file__).parents[3] / "docs" / "masked-sums.md").read_text()
     with sqlite3.connect(blinder._journal) as journal:
         assert journal.execute("SELECT * FROM answers").fetchall() == before
 

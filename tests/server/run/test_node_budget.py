@@ -134,6 +134,12 @@ def refused(state: StateDirectory, what: ff.Plan, reason: str) -> None:
         assert (last.state, last.next_round) == ("failed", 0)
 
 
+@pytest.mark.parametrize("word", REASONS)
+def test_each_refusal_of_a_nodes_budget_says_where_its_word_is_explained(word: str) -> None:
+    assert word in str(NodeBudgetRefused("an instruction", reason=word))
+    assert f"`{word}`" in (Path(__file__).parents[3] / "docs" / "node-budget.md").read_text()
+
+
 def test_a_node_that_lacks_the_accountant_trains_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after `pip install 'fieldfare[node]'`, which has no SciPy."""
     state = home(tmp_path)
