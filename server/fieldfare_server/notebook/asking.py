@@ -102,7 +102,7 @@ def ask(
         if question is None or resume or task or parameters or client or clip_of is not None or dry_run:
             raise Conflict("ask", "a grid takes a question, and its own app answers.", "ff.ask({...}, grid=grid)")
         home = StateDirectory.of(None) if ledger is None else home_of(ledger)[0]
-        run = {"task": OWN_APP, "trust_node_ids": trust_node_ids} | size
+        run = {"task": OWN_APP, "trust_node_ids": trust_node_ids, **size}
         asked = Asked.of({"question": question, "run": run, "privacy": privacy})
         app = {"dialect": dialect, "accept_delta": accept_delta, "query": query, "content": content}
         return _ask_grid(grid, asked, home, budget, app)
@@ -123,7 +123,7 @@ def ask(
         of = clip_of.model_copy(update={"privacy": named})
         wanted = Asked.clip_of(of) if epsilon is None else Asked.clip_of(of, epsilon)
         return _put(home, wanted, budget, ledger is None, dry_run=dry_run, accept_delta=accept_delta, clip=True)
-    run = {"task": hold(task) if isinstance(task, Task) else task} | size
+    run = {"task": hold(task) if isinstance(task, Task) else task, **size}
     table = {"question": question, "run": run, "task": dict(parameters or {}), "privacy": privacy}
     asked = Asked.of(table if client is None else {**table, "client": client})
     return _put(home, asked, budget, ledger is None, dry_run=dry_run, accept_delta=accept_delta)

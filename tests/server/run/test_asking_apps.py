@@ -22,6 +22,7 @@ from fieldfare_server.evidence.looks import Look, question_of
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.private import strategy as strategy_module
 from fieldfare_server.run.private.asking import read_answer
 from fieldfare_server.run.round.attempt import Attempt
 from support.federation import TinyTask
@@ -83,6 +84,21 @@ def test_the_median_of_norms_that_nodes_tell_is_charged_and_in_its_interval(tmp_
     assert 2.0 / 1.45 < median.low <= 2.05 <= median.high < 2.1 * 1.45
     with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
         assert ledger.population("people").spent.mu_squared == pytest.approx(2500.0, rel=1e-3)
+
+
+def test_a_grid_whose_nodes_nobody_authenticates_is_asked_where_the_asker_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal names the argument."""
+    monkeypatch.setattr(strategy_module, "identity_is_stable", lambda grid: False)
+    app = querying_app(lambda partition, _: told(age=1))
+    with pytest.raises(BadInput, check=coded("not-allowed", "run.trust_node_ids", "trust_node_ids = true")):
+        ask(app, MEAN, tmp_path / "refused")
+    run = ask(app, MEAN, tmp_path / "asked", trust_node_ids=True).run
+    with Ledger.open(f"sqlite:///{tmp_path}/asked/ledger.sqlite3") as ledger:
+        assert ledger.run(run).trust_node_ids
+    with pytest.raises(BadInput, check=coded("conflict", "ask")):
+        ff.ask(MEAN, task="digits", population="people", trust_node_ids=True)
 
 
 def test_a_second_question_that_the_budget_does_not_hold_is_refused(tmp_path: Path) -> None:
