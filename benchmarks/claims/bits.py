@@ -80,7 +80,7 @@ PAGES = {
     ),
     "evidence/attack.md": ("claims/attack",),
     "evidence/training.md": ("claims/training-*", "claims/clipping", "claims/ftrl", "claims/lora"),
-    "evidence/defaults.md": ("strangers", "suggested", "drowned"),
+    "evidence/defaults.md": ("strangers", "unseen", "suggested", "drowned"),
     "tutorial-scientist.md": ("demo",),
 }
 """Pages of the site, and the results that they show."""

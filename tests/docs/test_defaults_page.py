@@ -21,6 +21,9 @@ def test_the_table_is_that_of_the_stored_runs() -> None:
     assert set(found) == set(strangers.SETS)
     assert len(found) == 12
     assert strangers.table(found) in (ROOT / "benchmarks/results/strangers.md").read_text()
+    unseen = json.loads((ROOT / "benchmarks/results/unseen.json").read_text())
+    assert set(unseen) == set(strangers.UNSEEN)
+    assert strangers.unseen(unseen) in (ROOT / "benchmarks/results/strangers.md").read_text()
     kept = [line.split(" | ")[7].split(" / ") for line in strangers.table(found).splitlines()[2:]]
     shares = [[int(share.rstrip("%")) if share != "-" else None for share in both] for both in kept]
     before, beside = ([share for share in column if share is not None] for column in zip(*shares, strict=True))
