@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from statistics import fmean
 
 from fieldfare.plan import Plan
 
@@ -33,3 +34,16 @@ def test_the_table_is_that_of_the_stored_runs() -> None:
     assert f"kept less | {len(before) - well[0]} | {len(beside) - well[1]} |" in page
     assert f"refused | {12 - len(before)} | {12 - len(beside)} |" in page
     Plan.parse(strangers.starter(Path("people.csv")))  # the script still makes the starter's plan
+
+
+def test_a_suggestion_that_is_followed_is_never_worse() -> None:
+    """Means over seeds as the page has them; nats are better where they are less."""
+    page = " ".join((ROOT / "docs/evidence/defaults.md").read_text().split())
+    found = json.loads((ROOT / "benchmarks/results/suggested.json").read_text())
+    assert len(found) == 4
+    for name, result in found.items():
+        shipped, suggested = (fmean(result["rows"][row]) for row in ("shipped", "suggested"))
+        assert len(result["rows"]["shipped"]) == len(result["rows"]["suggested"]) == 3
+        assert (suggested < shipped) if "poems" in name else (suggested > shipped)
+        both = f"{shipped:.4f} to {suggested:.4f}"
+        assert (both if "poems" in name else both.replace("0.", ".")) in page.replace("`", "")
