@@ -447,14 +447,14 @@ def test_users_train_alone_where_it_is_secret_who_does(
     state.prepare()
     with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
         ledger.create_population("people", 50.0, 1e-5, adjacency=adjacency, simulated=True, actor="test")
-    client_app._trainer.cache_clear()
+    client_app._unclipped.cache_clear()
     client_app._POOL.close()
     try:
         with Session.begin(state, described, True) as session:
             FieldfareStrategy(session).start(LyingGrid(1))
     finally:
         client_app._POOL.close()
-        client_app._trainer.cache_clear()
+        client_app._unclipped.cache_clear()
     assert made
     assert set(made) == {adjacency == "add_remove"}
 
@@ -474,14 +474,14 @@ def test_the_nodes_log_counts_failures_by_kind_and_the_reply_does_not(
         return 0.5 * (outputs[:, 0] - targets) ** 2
 
     monkeypatch.setattr(TinyTask, "loss", loss)
-    client_app._trainer.cache_clear()
+    client_app._unclipped.cache_clear()
     grid = LyingGrid(1)
     with (
         caplog.at_level(logging.WARNING, "fieldfare.client"),
         Session.begin(home(tmp_path), plan(), True) as session,
     ):
         FieldfareStrategy(session).start(grid)
-    client_app._trainer.cache_clear()
+    client_app._unclipped.cache_clear()
     counted = re.findall(r"(\d) of 6 users contribute zero: (.*)", caplog.text)
     assert counted
     assert all(kinds == f"{failed} KeyError" and 0 < int(failed) < 6 for failed, kinds in counted)
