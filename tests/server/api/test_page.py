@@ -806,6 +806,7 @@ def test_scores_of_different_tasks_share_no_axis_and_plans_are_compared(
     ledger_data.commit(other)
     page.goto(url)
     page.get_by_label("Compare other").check()
+    page.locator("#compare .hint").wait_for(state="detached")  # what comes in its place moves the boxes
     page.get_by_label("Compare earlier").check()
     page.locator("#compare", has_text="share no axis").wait_for()
     assert page.locator("#compare svg").count() == 0
