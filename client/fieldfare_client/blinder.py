@@ -174,11 +174,11 @@ class Blinder:
                 raise Unsupported("an instruction", "a blinder hosts nobody.")
             return Message(self.answer(message.content), reply_to=message)
         except Exception as error:
-            told, why = type(error).__name__, ""
+            word, why = "", ""
             if isinstance(error, MasksRefused):  # its nearest is for who runs the server
-                told, why = error.code, f": {error.what}: {error.why} What to do: docs/masked-sums.md"
-            log.warning("this blinder refuses, and tells the server %r%s", told, why)
-            return refusal(type(error).__name__, message, told if why else "")
+                word, why = error.code, f": {error.what}: {error.why} What to do: docs/masked-sums.md"
+            log.warning("this blinder refuses, and tells the server %r%s", word or type(error).__name__, why)
+            return refusal(type(error).__name__, message, word)
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The answer to a question.

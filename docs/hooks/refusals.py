@@ -108,7 +108,7 @@ def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
 
 @cache
 def _outside(statement: ast.stmt) -> list[ast.AST]:
-    """What a statement consists of, without the blocks in it."""
+    """The nodes of a statement that lie in no block of it."""
     passed: set[ast.AST] = {each for block in _blocks(statement) for each in block}
     found: list[ast.AST] = [statement]
     for node in found:  # which grows

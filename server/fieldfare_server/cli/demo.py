@@ -168,8 +168,13 @@ def _ended(home: StateDirectory, traces: list[Trace], ways: tuple[Way, ...], pic
     with Ledger.open(home.ledger) as ledger:
         populations = list(ledger.populations())
     budgets = [
-        {"name": each.name, "epsilon_limit": each.epsilon, "epsilon_spent": each.spent_epsilon}
-        | {"delta": each.delta, "adjacency": each.adjacency}
+        {
+            "name": each.name,
+            "epsilon_limit": each.epsilon,
+            "epsilon_spent": each.spent_epsilon,
+            "delta": each.delta,
+            "adjacency": each.adjacency,
+        }
         for each in populations
     ]
     shown: dict[str, object] = {"populations": budgets, "runs": [trace.to_json() for trace in traces]}

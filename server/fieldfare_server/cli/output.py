@@ -46,7 +46,7 @@ class _Printer(Console):
 
 
 def outlive_readers() -> None:
-    """Let all consoles of this process do so: Typer prints helps and usage errors with its own."""
+    """Let no console of this process fail where nobody reads: Typer prints helps and usage errors with its own."""
     Console.on_broken_pipe = _Printer.on_broken_pipe  # type: ignore[assignment, method-assign]
 
 

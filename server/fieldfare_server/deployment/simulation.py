@@ -85,9 +85,12 @@ def run_flower_simulation(
         Interrupted: after Ctrl-C, when the run's coordinator is gone.
     """
     ray.require()
-    text = path.read_text() if path else ""
-    with Ledger.open(home.ledger) as ledger:
-        plan = Plan.from_toml(text) if path else Plan.stored(ledger.run(resume).plan)
+    if path:
+        text = path.read_text()
+        task = Plan.from_toml(text).task_reference
+    else:
+        with Ledger.open(home.ledger) as ledger:
+            text, task = "", Plan.stored(ledger.run(resume).plan).task_reference
     run_id = resume or run_id or new_run_id()
     env = {
         "FIELDFARE_HOME": str(home.root),
@@ -107,7 +110,7 @@ def run_flower_simulation(
                 Path(scratch),
                 address,
                 plan=text,
-                task=plan.task_reference,
+                task=task,
                 run_id=run_id,
                 resume=resume,
                 federation_config=f"num-supernodes={nodes} {ray.federation_config}",

@@ -397,7 +397,7 @@ class Ledger(Reader, metaclass=Shown):
     def _take_over(
         self, run_id: str, key_commitment: str, holder: str, *, wait: float = 0.0, silent: float = 0.0
     ) -> RunHandle:
-        """silent: seconds for which no coordinator must have renewed the lease."""
+        """Hold a run from now on. silent: for so many seconds nobody may have renewed its lease."""
         seconds = self._lease_seconds
         token = take_over(
             self._journal, run_id, key_commitment, holder, lease_seconds=seconds, wait=wait, silent=silent

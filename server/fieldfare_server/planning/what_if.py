@@ -106,7 +106,7 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
     if resolution and not plan.draws_its_price and plan.digest() != before.digest():
         # More rounds leave more open of the same model, whose size follows from what its run was charged.
         charged, numel = _resolution_of(_priced(before, resolution)[0]), 1
-        while charged(numel) < resolution:
+        while charged(numel) < resolution and numel < 2**40:  # more than any model has
             numel = math.ceil(1.02 * numel)
         cost, bound = _priced(plan, _resolution_of(cost)(numel) * (1 + 2.0**-9))
     try:
@@ -116,7 +116,7 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
 
 
 def _resolution_of(cost: Cost) -> Callable[[int], float]:
-    """Return what floats leave open in sums of so many numbers, of a run at `cost`, as `costing` charges it."""
+    """Return, by numbers of a sum, what a run at `cost` is charged for the resolution of floats, as in `costing`."""
     norms, sampled = cost.mechanism.row_norms(), cost.sampling
     span = np.full(sampled.groups, norms.max()) if sampled.holds else norms
     mu = 0.0 if sampled.holds or cost.plan.draws_its_price else cost.sensitivity / cost.noise_multiplier

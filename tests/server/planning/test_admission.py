@@ -279,7 +279,7 @@ def test_what_if_refuses_rounds_and_cohorts_that_the_users_cannot_fill(tmp_path:
 
 @pytest.mark.parametrize("changes", [{"rounds": 2000}, {"mechanism": "nu", "rounds": 300}, {"epsilon": 0.5}])
 def test_what_if_charges_what_floats_leave_open_in_the_changed_run(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """It took the number of the run that was asked about, which with many more rounds is a part of it."""
+    """It charged what the stored run leaves open, which is too little for a run of many more rounds."""
     state, numel = home(tmp_path), 10**7
     a_plan = plan(run__rounds=16, run__noise_seed=None, mechanism={"kind": "independent"})
 

@@ -220,7 +220,7 @@ def used_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[StateDirectory
 
 
 def test_ctrl_c_ends_what_waits_for_the_nodes_charges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a traceback it was, as of a fault."""
+    """It showed a traceback, as if something were broken."""
 
     def interrupted(settings: object) -> None:
         raise KeyboardInterrupt
