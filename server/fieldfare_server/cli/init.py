@@ -154,17 +154,16 @@ def _people(people: int) -> str:
 def _make_population(home: StateDirectory, made_up: bool, delta: float, begins: bool) -> None:
     home.prepare()
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
-        known = [view for view in opened.populations() if view.name == POPULATION]
-        if known and begins and known[0].simulated and not made_up:
+        if opened.find_population(POPULATION) is None:
+            home.require_named(POPULATION, made_up)
+        its, made = opened.population_or_new(
+            POPULATION, EPSILON, delta, adjacency="zero_out", simulated=made_up, actor=actor()
+        )
+        if begins and its.simulated and not made_up:
             what = f"population {POPULATION!r} for your people"
             raise AlreadyThere(what, "it is of made-up people in this home.", "FIELDFARE_HOME, or --home, of their own")
-        if known:
+        if not made:
             out.print(f"population {POPULATION}: is there, left as it is", markup=False)
             return
-        home.require_named(POPULATION, made_up)
-        try:
-            made = opened.create_population(POPULATION, EPSILON, delta, simulated=made_up, actor=actor())
-        except AlreadyThere:  # another `init` made it meanwhile
-            return _make_population(home, made_up, delta, begins)
         whose = "of made-up people" if made_up else "to try: agree on one for your people"
-        out.print(f"population {made.name}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, {whose}")
+        out.print(f"population {its.name}: epsilon {its.epsilon:g} at delta {decimal(its.delta)}, {whose}")

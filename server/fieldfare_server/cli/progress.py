@@ -157,16 +157,16 @@ def check_known_users(directory: StateDirectory, plan: Plan, accepted: bool) -> 
     first round. A certified plan is priced by its coordinator, which writes the seed down first.
     """
     with Ledger.open(directory.ledger, head_file=directory.head_file) as ledger:
-        known = [view for view in ledger.populations() if view.name == plan.privacy.population]
-        if known and not plan.draws_its_price:
+        known = ledger.find_population(plan.privacy.population)
+        if known is not None and not plan.draws_its_price:
             try:
                 admit(plan, cost_of(plan, Decisions(plan, directory.root)), ledger)
             except BadInput as refusal:
                 print_warnings([f"with the users of earlier runs the run cannot reach its end: {refusal}"])
-    if known and known[0].simulated:
+    if known is not None and known.simulated:
         say_made_up(plan)
-    if known and known[0].users:  # None where their number is secret
-        print_warnings(check_population_size(plan, known[0].users, accepted=accepted))
+    if known is not None and known.users:  # None where their number is secret
+        print_warnings(check_population_size(plan, known.users, accepted=accepted))
 
 
 # Share of its ball's radius that a mirror step must be able to move the model over the run.

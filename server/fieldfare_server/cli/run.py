@@ -73,6 +73,5 @@ def _create_population(directory: StateDirectory, plan: Plan, epsilon: float) ->
     directory.require_named(name, simulated)
     directory.prepare()
     with Ledger.open(directory.ledger, create=True, head_file=directory.head_file) as ledger:
-        if name not in {view.name for view in ledger.populations()}:
-            delta, adjacency = plan.privacy.delta, plan.privacy.adjacency
-            ledger.create_population(name, epsilon, delta, adjacency=adjacency, simulated=simulated, actor=actor())
+        delta, adjacency = plan.privacy.delta, plan.privacy.adjacency
+        ledger.population_or_new(name, epsilon, delta, adjacency=adjacency, simulated=simulated, actor=actor())

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import LedgerError, NoLedger, NotNow
+from fieldfare.errors import AlreadyThere, LedgerError, NoLedger, NotNow
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.shown import Shown
 from fieldfare.signed_head import SignedHead
@@ -248,6 +248,21 @@ class Ledger(Reader, metaclass=Shown):
 
         self._journal.admit(work)
         return self.population(name)
+
+    def population_or_new(
+        self, name: str, epsilon: float, delta: float, *, adjacency: Adjacency, simulated: bool, actor: str
+    ) -> tuple[views.PopulationView, bool]:
+        """Return a population, and whether this call made it, with this budget, because there was none of that name.
+
+        Raises as `create_population`.
+        """
+        if (found := self.find_population(name)) is not None:
+            return found, False
+        try:
+            made = self.create_population(name, epsilon, delta, adjacency=adjacency, simulated=simulated, actor=actor)
+            return made, True
+        except AlreadyThere:  # another process made it meanwhile
+            return self.population(name), False
 
     def raise_population(
         self,

@@ -107,6 +107,13 @@ class Reader:
             # A population changes only with a row of the journal.
             return memory.views.get(head, name, read)
 
+    def find_population(self, name: str) -> views.PopulationView | None:
+        """Return one population; None if there is none of that name."""
+        try:
+            return self.population(name)
+        except NotFound:
+            return None
+
     def _population(self, connection: Connection, name: str) -> Row[Any]:
         """The row of a population, read once in a snapshot. Raises `BadInput` if there is none of that name."""
         row = self._populations.get(name)

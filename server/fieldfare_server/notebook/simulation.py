@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fieldfare.accounting.filter import Price, Terms, default_leak, gauge
 from fieldfare.cost import Cost
-from fieldfare.errors import AlreadyThere, Conflict, Differs, Interrupted, NotGiven, OutOfRange, WrongForm
+from fieldfare.errors import Conflict, Differs, Interrupted, NotGiven, OutOfRange, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.task import OBJECT
 from fieldfare.text import decimal
@@ -158,17 +158,12 @@ def _prepare(home: StateDirectory, plans: tuple[Plan, ...], budget: Budget | Non
 
 def make_population(ledger: Ledger, name: str, plans: list[Plan], costs: list[Cost], budget: Budget | None) -> None:
     """Make the population of `plans`, marked as simulated, if it is not there yet. Raises `BadInput` as `simulate`."""
-    known = {view.name: view for view in ledger.populations()}.get(name)
-    if known is not None:
-        if budget is not None:
-            _require_same(known.epsilon, known.delta, budget, name)
-        return
-    epsilon, delta = _budget(name, costs, budget)
-    adjacency, actor = plans[0].privacy.adjacency, f"python:{getpass.getuser()}"
-    try:
-        ledger.create_population(name, epsilon, delta, adjacency=adjacency, simulated=True, actor=actor)
-    except AlreadyThere:  # another process made it meanwhile
-        make_population(ledger, name, plans, costs, budget)
+    if (known := ledger.find_population(name)) is None:
+        epsilon, delta = _budget(name, costs, budget)
+        adjacency, actor = plans[0].privacy.adjacency, f"python:{getpass.getuser()}"
+        known, _ = ledger.population_or_new(name, epsilon, delta, adjacency=adjacency, simulated=True, actor=actor)
+    if budget is not None:
+        _require_same(known.epsilon, known.delta, budget, name)
 
 
 def _budget(name: str, costs: list[Cost], budget: Budget | None) -> tuple[float, float]:

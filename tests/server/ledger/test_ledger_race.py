@@ -148,3 +148,19 @@ def test_a_key_serves_one_run_only(ledger_url: str) -> None:
             start(ledger, 0.1, population="toys", noise_source="seeded", key_commitment=digest("seed 1"))
         with pytest.raises(BadInput, check=coded("not-allowed", "a fixed noise seed on population")):
             start(ledger, 0.1, noise_source="seeded")
+
+
+def test_who_loses_the_race_for_a_population_gets_the_one_that_is_there(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process makes it between the look and the making: one population, with the budget of who was first."""
+    terms = {"adjacency": "zero_out", "simulated": True}
+    with Ledger.open(ledger_url, create=True) as ledger:
+        first, made = ledger.population_or_new("people", 4.0, 1e-6, actor="first", **terms)
+        assert made
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "find_population", lambda *_: None)
+            assert ledger.population_or_new("people", 9.0, 1e-6, actor="second", **terms) == (first, False)
+        assert ledger.population_or_new("people", 9.0, 1e-6, actor="third", **terms) == (first, False)
+        with pytest.raises(BadInput, check=coded("wrong-form", "no name")):
+            ledger.population_or_new("no name", 9.0, 1e-6, actor="third", **terms)

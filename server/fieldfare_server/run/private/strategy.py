@@ -600,11 +600,11 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         privacy, name = plan.privacy, plan.privacy.population
         try:
             with Ledger.open(self._home.ledger, head_file=self._home.head_file) as ledger:
-                held = {population.name: population for population in ledger.populations()}
+                found = ledger.find_population(name)
         except NoLedger:
-            held = {}  # or another first run is making it just now, in a file that is empty yet
-        if name in held or self._budget is not None:
-            return held.get(name)
+            found = None  # or another first run is making it just now, in a file that is empty yet
+        if found is not None or self._budget is not None:
+            return found
         epsilon = 2 * (privacy.epsilon or 1.0)
         command = f"fieldfare population create {name} --epsilon {epsilon:g} --delta {decimal(privacy.delta)}"
         if privacy.adjacency != "zero_out":
@@ -613,29 +613,20 @@ class PrivateStrategy(Strategy, metaclass=Shown):
 
     def _create_population(self, plan: Plan, there: There) -> PopulationView:
         """Make the plan's population. Users of this process and of Flower's simulation are simulated ones."""
-        privacy, budget = plan.privacy, self._budget
+        name, delta, adjacency = plan.privacy.population, plan.privacy.delta, plan.privacy.adjacency
+        budget = self._budget
         assert budget is not None  # `_find_population` refuses without it
         simulated = there.kind != "real"
-        self._home.require_named(privacy.population, simulated)
+        self._home.require_named(name, simulated)
         self._home.prepare()
         with Ledger.open(self._home.ledger, create=True, head_file=self._home.head_file) as ledger:
-            try:
-                made = ledger.create_population(
-                    privacy.population,
-                    budget,
-                    privacy.delta,
-                    adjacency=privacy.adjacency,
-                    simulated=simulated,
-                    actor="PrivateStrategy",
-                )
-            except BadInput:
-                # Another first run may have made it since it was looked for: then its budget is this run's too.
-                if (known := self._find_population(plan)) is None:
-                    raise
-                return known
-        shown = (privacy.population, "simulated" if simulated else "real", budget, privacy.delta)
-        log.info("Population %s is new (%s users): all runs on it share epsilon %g at delta %g", *shown)
-        return made
+            its, made = ledger.population_or_new(
+                name, budget, delta, adjacency=adjacency, simulated=simulated, actor="PrivateStrategy"
+            )
+        if made:
+            shown = (name, "simulated" if simulated else "real", budget, delta)
+            log.info("Population %s is new (%s users): all runs on it share epsilon %g at delta %g", *shown)
+        return its
 
     def _committed(self, session: Session) -> Iterator[RoundView]:
         """Yield the committed rounds of the run so far."""
