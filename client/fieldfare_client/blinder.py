@@ -96,10 +96,8 @@ class Blinder:
                 journal.execute("INSERT OR IGNORE INTO key VALUES (1, ?)", (secrets.token_bytes(32),))
                 (secret,) = journal.execute("SELECT private FROM key").fetchone()
         except sqlite3.Error as error:
-            why = f"cannot be read and written ({error})."
-            raise Unreadable(
-                f"the blinder's file {self._journal}", why, "its newest copy, of which this account is the owner"
-            ) from None
+            why, near = f"cannot be read and written ({error}).", "its newest copy, of which this account is the owner"
+            raise Unreadable(f"the blinder's file {self._journal}", why, near) from None
         self._key, self._receipts = X25519PrivateKey.from_private_bytes(secret), receipt_key(secret)
         self._noise_key = hashlib.sha256(b"fieldfare.blinder.noise.key\0" + secret).digest()
         # The noise of the run that was answered last, at its next row.
@@ -155,7 +153,7 @@ class Blinder:
             approved, head = _approved(journal, plan), self._head(journal)
             noise = approved and approved[2]
             fits = approved is not None and (noise is None or _fits(journal, run, plan, noise))
-            nodes = frozenset(key for (key,) in journal.execute("SELECT key FROM nodes"))
+            nodes = _admitted(journal)
         return Hello(nodes, (noise.terms if noise else "") if fits else None, head)
 
     def _head(self, journal: sqlite3.Connection) -> str:
@@ -194,7 +192,10 @@ class Blinder:
             row, hash = known or _write_down(journal, asked)
             masks = sum_masks(seeds, asked.numel, asked.bits)
             if noise is not None:
-                _charge(journal, asked, noise)
+                if not _fits(journal, asked.run, asked.plan, noise):
+                    raise MasksRefused(asked, "masks-budget")
+                charge = asked.run, asked.plan, noise.mu_squared  # of the whole run, with its first answer
+                journal.execute("INSERT OR IGNORE INTO charges VALUES (?, ?, ?)", charge)
                 running = self._hide_(masks, journal, asked, noise, known is not None)
             head = self._head(journal)
         if running is not None:  # and its nonce is on the disk
@@ -244,18 +245,23 @@ class Blinder:
 def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> BlinderNoise | None:
     """The noise of its plan. Raises `MasksRefused` unless plan, number of nodes and their keys are as approved."""
     approved = _approved(journal, asked.plan)
-    if approved is None or approved[1] != asked.numel:
-        raise MasksRefused(asked, "masks-plan")
+    # Of a run that is charged under another plan, that one's noise hides the sums.
     charged = journal.execute("SELECT plan FROM charges WHERE run = ?", (asked.run,)).fetchone()
-    if charged not in (None, (asked.plan,)):
-        raise MasksRefused(asked, "masks-plan")  # its sums are hidden by noise of another one
-    keys = {seal.key for seal in asked.seals}
-    if len(set(asked.nodes)) < max(approved[0], len(asked.nodes)):
+    if approved is None or approved[1] != asked.numel or charged not in (None, (asked.plan,)):
+        raise MasksRefused(asked, "masks-plan")
+    least, _, noise = approved
+    if noise is not None and noise.privatiser.bits != asked.bits:
+        raise MasksRefused(asked, "masks-plan")
+    keys, admitted = {seal.key for seal in asked.seals}, _admitted(journal)
+    if len(set(asked.nodes)) < max(least, len(asked.nodes)):
         raise MasksRefused(asked, "masks-few")
-    admitted = {key for (key,) in journal.execute("SELECT key FROM nodes")}
     if len(keys) < len(asked.seals) or not keys <= admitted:
         raise MasksRefused(asked, "masks-node")
-    return approved[2]
+    return noise
+
+
+def _admitted(journal: sqlite3.Connection) -> frozenset[str]:
+    return frozenset(key for (key,) in journal.execute("SELECT key FROM nodes"))
 
 
 def _approved(journal: sqlite3.Connection, plan: str) -> tuple[int, int, BlinderNoise | None] | None:
@@ -282,15 +288,6 @@ def _fits(journal: sqlite3.Connection, run: str, plan: str, noise: BlinderNoise)
         return charged in (None, (plan,))
     (spent,) = journal.execute("SELECT total(mu_squared) FROM charges").fetchone()
     return budget.hold(Price(spent + noise.mu_squared))
-
-
-def _charge(journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise) -> None:
-    """Charge the whole run with its first answer. Raises `MasksRefused` where it is too dear, or is not this plan's."""
-    if noise.privatiser.bits != asked.bits:
-        raise MasksRefused(asked, "masks-plan")
-    if not _fits(journal, asked.run, asked.plan, noise):
-        raise MasksRefused(asked, "masks-budget")
-    journal.execute("INSERT OR IGNORE INTO charges VALUES (?, ?, ?)", (asked.run, asked.plan, noise.mu_squared))
 
 
 def _answered(journal: sqlite3.Connection, asked: MasksAsked, own: bool) -> tuple[int, str] | None:

@@ -143,17 +143,15 @@ def mask_reply(
     budget.require_ring(masking, cost, update.size + len(counts), users)
     # Each as the server weighs it in a plain sum: the words then stand for the same cells.
     ring, queries = (2.0**masking.spacing_log2, masking.bits), update.reshape(len(masking.shares), -1)
+    parts = [(query, math.sqrt(share)) for query, share in zip(queries, masking.shares, strict=True)]
     try:
         with np.errstate(over="ignore"):
-            parts = [
-                encode(query, *ring, math.sqrt(share)) for query, share in zip(queries, masking.shares, strict=True)
-            ]
-            parts.append(encode(np.asarray(counts, np.float64) * masking.weights, *ring))
+            words = encode([*parts, (np.asarray(counts, np.float64) * masking.weights, 1.0)], *ring)
     except BadInput:
         # The server chose this ring. An error in place of the reply would tell it that this update is larger.
-        parts = [np.zeros(update.size + len(counts), RINGS[masking.bits][0])]
+        words = np.zeros(update.size + len(counts), RINGS[masking.bits][0])
     seed = secrets.token_bytes(SEED_BYTES)
-    words = add_mask_(np.concatenate(parts), seed)
+    add_mask_(words, seed)
     about = occasion.run, occasion.round, occasion.attempt, context.node_id, words.size
     purpose = Purpose(*about, masking.plan, masking.instruction)
     box = seal(read_key(masking.blinder)[0], seed, purpose)
