@@ -78,8 +78,7 @@ _SHOWN = {
 class Blinder:
     """A key and a journal in `directory`, which are made where there are none. Safe to share between processes.
 
-    Raises:
-        BadInput: others can read what is there, or this process cannot write to it.
+    Raises `BadInput` where others can read what is there, or this process cannot write to it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -105,8 +104,7 @@ class Blinder:
         self.public_key = write_key(secret)  # as nodes pin it, and plans name it
 
     def approve(self, plan: str, least_nodes: int, numel: int, noise: BlinderNoise | None = None) -> None:
-        """Answer for `plan` (SHA-256, hex) from now on: sums of exactly `numel` numbers from at least
-        `least_nodes` nodes, with `noise`.
+        """Answer for `plan` (SHA-256, hex) from now on: sums of `numel` numbers from `least_nodes` nodes or more.
 
         Raises `BadInput` for fewer than two nodes, for a plan without noise where there is a budget, and for another
         number of numbers than was approved before: that stays as it was.
@@ -179,10 +177,7 @@ class Blinder:
             return refusal(type(error).__name__, message, word)
 
     def answer(self, content: RecordDict) -> RecordDict:
-        """The answer to a question.
-
-        Raises `BadReply` or `BadInput` where it is malformed, `MasksRefused` where a rule forbids it.
-        """
+        """The answer to a question. Raises `BadReply` or `BadInput` for none, `MasksRefused` for a forbidden one."""
         asked, running = MasksAsked.read(content), None
         with transaction(self._journal) as journal:
             noise = _admit(journal, asked)
@@ -312,7 +307,6 @@ def _end(journal: sqlite3.Connection) -> tuple[int, str]:
 def _write_down(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str]:
     """Append the question; returns its row and hash."""
     row, before = _end(journal)
-    values = (row + 1, asked.run, asked.round, asked.digest(), len(asked.nodes), time.time())
-    hash = next_row(before, asked.digest())
-    journal.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, hash))
+    hash, values = next_row(before, asked.digest()), (row + 1, asked.run, asked.round, asked.digest())
+    journal.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, len(asked.nodes), time.time(), hash))
     return row + 1, hash

@@ -41,7 +41,6 @@ VERSION = 2  # of the masks themselves: another scheme has another number
 MASKED, WORDS = "masked", "words"
 QUERY_MASKS = "query.masks"
 ASK, MASKS, RECEIPT, HELLO = "ask", "masks", "receipt", "blinder"
-_MOST = 1 << 62
 # What may differ from node to node in an instruction: whom it asks, and what the ledger shows.
 UNBOUND = frozenset({COHORT, HEAD, TERMS})
 # The members of two records with their types, in the order of the fields of `Masking` and `MasksAsked`.
@@ -217,7 +216,7 @@ class MasksAsked:
         """Raises `BadReply` on anything but a well-formed question; what no reply can be for, `purposes` refuses."""
         record = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
         run, round, attempt, numel, bits, plan, instruction, nodes, seals = _fields(record, _ASKED)
-        numbers = bits in RINGS and all(0 <= number < _MOST for number in (round, attempt, numel))
+        numbers = bits in RINGS and all(0 <= number < 1 << 62 for number in (round, attempt, numel))
         ids = all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes)
         if not numbers or not ids or len(nodes) != len(seals):
             raise BadReply("schema", "no round, or not one id and one seal for each node")
@@ -293,9 +292,7 @@ def digest_of_instruction(content: RecordDict) -> str:
 
 
 def digest_of_config(config: Mapping[str, object]) -> str:
-    """SHA-256, hex, of a run's configuration. An app that trains by one that differs from node to node would leave
-    one node's update in a sum.
-    """
+    """SHA-256, hex, of a run's configuration: one that differs from node to node would choose whose update is left."""
     return hashlib.sha256(json.dumps(sorted(config.items())).encode()).hexdigest()
 
 
