@@ -78,8 +78,7 @@ _SHOWN = {
 class Blinder:
     """A key and a journal in `directory`, which are made where there are none. Safe to share between processes.
 
-    Raises:
-        BadInput: others can read what is there, or this process cannot write to it.
+    Raises `BadInput` where others can read what is there, or this process cannot write to it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -96,10 +95,8 @@ class Blinder:
                 journal.execute("INSERT OR IGNORE INTO key VALUES (1, ?)", (secrets.token_bytes(32),))
                 (secret,) = journal.execute("SELECT private FROM key").fetchone()
         except sqlite3.Error as error:
-            why = f"cannot be read and written ({error})."
-            raise Unreadable(
-                f"the blinder's file {self._journal}", why, "its newest copy, of which this account is the owner"
-            ) from None
+            why, near = f"cannot be read and written ({error}).", "its newest copy, of which this account is the owner"
+            raise Unreadable(f"the blinder's file {self._journal}", why, near) from None
         self._key, self._receipts = X25519PrivateKey.from_private_bytes(secret), receipt_key(secret)
         self._noise_key = hashlib.sha256(b"fieldfare.blinder.noise.key\0" + secret).digest()
         # The noise of the run that was answered last, at its next row.
@@ -107,8 +104,7 @@ class Blinder:
         self.public_key = write_key(secret)  # as nodes pin it, and plans name it
 
     def approve(self, plan: str, least_nodes: int, numel: int, noise: BlinderNoise | None = None) -> None:
-        """Answer for `plan` (SHA-256, hex) from now on: sums of exactly `numel` numbers from at least
-        `least_nodes` nodes, with `noise`.
+        """Answer for `plan` (SHA-256, hex) from now on: sums of `numel` numbers from `least_nodes` nodes or more.
 
         Raises `BadInput` for fewer than two nodes, for a plan without noise where there is a budget, and for another
         number of numbers than was approved before: that stays as it was.
@@ -155,7 +151,7 @@ class Blinder:
             approved, head = _approved(journal, plan), self._head(journal)
             noise = approved and approved[2]
             fits = approved is not None and (noise is None or _fits(journal, run, plan, noise))
-            nodes = frozenset(key for (key,) in journal.execute("SELECT key FROM nodes"))
+            nodes = _admitted(journal)
         return Hello(nodes, (noise.terms if noise else "") if fits else None, head)
 
     def _head(self, journal: sqlite3.Connection) -> str:
@@ -181,10 +177,7 @@ class Blinder:
             return refusal(type(error).__name__, message, word)
 
     def answer(self, content: RecordDict) -> RecordDict:
-        """The answer to a question.
-
-        Raises `BadReply` or `BadInput` where it is malformed, `MasksRefused` where a rule forbids it.
-        """
+        """The answer to a question. Raises `BadReply` or `BadInput` for none, `MasksRefused` for a forbidden one."""
         asked, running = MasksAsked.read(content), None
         with transaction(self._journal) as journal:
             noise = _admit(journal, asked)
@@ -194,7 +187,10 @@ class Blinder:
             row, hash = known or _write_down(journal, asked)
             masks = sum_masks(seeds, asked.numel, asked.bits)
             if noise is not None:
-                _charge(journal, asked, noise)
+                if not _fits(journal, asked.run, asked.plan, noise):
+                    raise MasksRefused(asked, "masks-budget")
+                charge = asked.run, asked.plan, noise.mu_squared  # of the whole run, with its first answer
+                journal.execute("INSERT OR IGNORE INTO charges VALUES (?, ?, ?)", charge)
                 running = self._hide_(masks, journal, asked, noise, known is not None)
             head = self._head(journal)
         if running is not None:  # and its nonce is on the disk
@@ -244,18 +240,23 @@ class Blinder:
 def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> BlinderNoise | None:
     """The noise of its plan. Raises `MasksRefused` unless plan, number of nodes and their keys are as approved."""
     approved = _approved(journal, asked.plan)
-    if approved is None or approved[1] != asked.numel:
-        raise MasksRefused(asked, "masks-plan")
+    # Of a run that is charged under another plan, that one's noise hides the sums.
     charged = journal.execute("SELECT plan FROM charges WHERE run = ?", (asked.run,)).fetchone()
-    if charged not in (None, (asked.plan,)):
-        raise MasksRefused(asked, "masks-plan")  # its sums are hidden by noise of another one
-    keys = {seal.key for seal in asked.seals}
-    if len(set(asked.nodes)) < max(approved[0], len(asked.nodes)):
+    if approved is None or approved[1] != asked.numel or charged not in (None, (asked.plan,)):
+        raise MasksRefused(asked, "masks-plan")
+    least, _, noise = approved
+    if noise is not None and noise.privatiser.bits != asked.bits:
+        raise MasksRefused(asked, "masks-plan")
+    keys, admitted = {seal.key for seal in asked.seals}, _admitted(journal)
+    if len(set(asked.nodes)) < max(least, len(asked.nodes)):
         raise MasksRefused(asked, "masks-few")
-    admitted = {key for (key,) in journal.execute("SELECT key FROM nodes")}
     if len(keys) < len(asked.seals) or not keys <= admitted:
         raise MasksRefused(asked, "masks-node")
-    return approved[2]
+    return noise
+
+
+def _admitted(journal: sqlite3.Connection) -> frozenset[str]:
+    return frozenset(key for (key,) in journal.execute("SELECT key FROM nodes"))
 
 
 def _approved(journal: sqlite3.Connection, plan: str) -> tuple[int, int, BlinderNoise | None] | None:
@@ -284,15 +285,6 @@ def _fits(journal: sqlite3.Connection, run: str, plan: str, noise: BlinderNoise)
     return budget.hold(Price(spent + noise.mu_squared))
 
 
-def _charge(journal: sqlite3.Connection, asked: MasksAsked, noise: BlinderNoise) -> None:
-    """Charge the whole run with its first answer. Raises `MasksRefused` where it is too dear, or is not this plan's."""
-    if noise.privatiser.bits != asked.bits:
-        raise MasksRefused(asked, "masks-plan")
-    if not _fits(journal, asked.run, asked.plan, noise):
-        raise MasksRefused(asked, "masks-budget")
-    journal.execute("INSERT OR IGNORE INTO charges VALUES (?, ?, ?)", (asked.run, asked.plan, noise.mu_squared))
-
-
 def _answered(journal: sqlite3.Connection, asked: MasksAsked, own: bool) -> tuple[int, str] | None:
     """(row, hash) of this very question. Raises `MasksRefused` where another has its place, or one of a later round;
     where its plan has noise of the blinder's own, one of any but the next."""
@@ -315,7 +307,6 @@ def _end(journal: sqlite3.Connection) -> tuple[int, str]:
 def _write_down(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str]:
     """Append the question; returns its row and hash."""
     row, before = _end(journal)
-    values = (row + 1, asked.run, asked.round, asked.digest(), len(asked.nodes), time.time())
-    hash = next_row(before, asked.digest())
-    journal.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, hash))
+    hash, values = next_row(before, asked.digest()), (row + 1, asked.run, asked.round, asked.digest())
+    journal.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, len(asked.nodes), time.time(), hash))
     return row + 1, hash

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 BLINDER = "blinder"  # the key of a node's configuration with the public key of its blinder
 NODE_KEY = "node-key"  # the key of a node's configuration with the file of the key that signs its boxes
-_KEY_BYTES = 32
 
 
 class NotMasked(Refused):
@@ -49,38 +48,29 @@ class ConfigurationDiffers(Refused):
 
 
 def make_node_key(file: Path) -> str:
-    """The public key, "ffn1:" and 64 hex digits, of the key in `file`, which is made where there is none.
-
-    Raises `BadInput` as `node_key`.
-    """
+    """The public key of the key in `file`, which is made where there is none. Raises `BadInput` as `node_key`."""
     with suppress(FileExistsError):
-        make_file(file, secrets.token_bytes(_KEY_BYTES))
+        make_file(file, secrets.token_bytes(32))
     return write_node_key(node_key(file))
 
 
 def node_key(file: Path) -> bytes:
     """The private key in `file`, 32 bytes. Raises `BadInput` where it is none, or others can read it."""
+    what = f"{NODE_KEY} = {str(file)!r}"
     try:
         key, mode = file.read_bytes(), file.stat().st_mode & 0o777
     except OSError as error:
-        why = f"cannot be read ({error.strerror})."
-        raise Unreadable(f"{NODE_KEY} = {str(file)!r}", why, "`fieldfare node-key`") from None
-    if len(key) != _KEY_BYTES or mode & 0o077:
-        why = f"has {len(key)} bytes and mode {mode:o}."
-        raise Unreadable(f"{NODE_KEY} = {str(file)!r}", why, f"{_KEY_BYTES} bytes that nobody else can read")
+        raise Unreadable(what, f"cannot be read ({error.strerror}).", "`fieldfare node-key`") from None
+    if len(key) != 32 or mode & 0o077:
+        raise Unreadable(what, f"has {len(key)} bytes and mode {mode:o}.", "32 bytes that nobody else can read")
     return key
 
 
 def masking_of(context: Context, content: RecordDict) -> Masking | None:
     """How the reply to the instruction `content` is masked; None where it is sent in clear.
 
-    Raises:
-        NotMasked: the node names a blinder, and the instruction no masks.
-        BlinderNotPinned: the node names another blinder than the instruction, or none.
-        ConfigurationDiffers: the run's configuration is not the one that the instruction names.
-        BlinderWentBack: its journal ends before a row that the node was shown, or is not shown any more.
-        BadReply: the instruction is malformed.
-        BadInput: the node has no key to sign its boxes with.
+    Raises `NotMasked`, `BlinderNotPinned`, `ConfigurationDiffers`; `BlinderWentBack` where its journal ends before
+    a row that was shown, or is not shown any more; `BadReply` for a malformed instruction; `BadInput` without a key.
     """
     masking, pinned = Masking.read(content), str(context.node_config.get(BLINDER, ""))
     if masking is None:
@@ -133,7 +123,6 @@ def mask_reply(
     """The masked reply that says what a plain one with these figures says, under a mask that no other reply has.
 
     Args:
-        context: this node's.
         cost: what `budget.charge` returned for the instruction.
         update: the queries' sums of clipped updates, one after another, finite, shape (queries x d,).
         counts: sums of what rides beside them.
@@ -143,17 +132,15 @@ def mask_reply(
     budget.require_ring(masking, cost, update.size + len(counts), users)
     # Each as the server weighs it in a plain sum: the words then stand for the same cells.
     ring, queries = (2.0**masking.spacing_log2, masking.bits), update.reshape(len(masking.shares), -1)
+    parts = [(query, math.sqrt(share)) for query, share in zip(queries, masking.shares, strict=True)]
     try:
         with np.errstate(over="ignore"):
-            parts = [
-                encode(query, *ring, math.sqrt(share)) for query, share in zip(queries, masking.shares, strict=True)
-            ]
-            parts.append(encode(np.asarray(counts, np.float64) * masking.weights, *ring))
+            words = encode([*parts, (np.asarray(counts, np.float64) * masking.weights, 1.0)], *ring)
     except BadInput:
         # The server chose this ring. An error in place of the reply would tell it that this update is larger.
-        parts = [np.zeros(update.size + len(counts), RINGS[masking.bits][0])]
+        words = np.zeros(update.size + len(counts), RINGS[masking.bits][0])
     seed = secrets.token_bytes(SEED_BYTES)
-    words = add_mask_(np.concatenate(parts), seed)
+    add_mask_(words, seed)
     about = occasion.run, occasion.round, occasion.attempt, context.node_id, words.size
     purpose = Purpose(*about, masking.plan, masking.instruction)
     box = seal(read_key(masking.blinder)[0], seed, purpose)

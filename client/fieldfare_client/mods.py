@@ -53,8 +53,7 @@ def masked(message: Message, context: Context, call_next: Call) -> Message:
         >>> from flwr.clientapp import ClientApp
         >>> app = ClientApp(mods=[ff.masked])
 
-    Raises:
-        NotMasked, BlinderNotPinned, NodeBudgetRefused: and others, of which the server is told the class alone.
+    Raises `NotMasked`, `BlinderNotPinned`, `NodeBudgetRefused` and others: the server is told the class alone.
     """
     return _guarded(message, context, call_next, MASKED)
 
@@ -69,8 +68,7 @@ def budget(message: Message, context: Context, call_next: Call) -> Message:
         >>> from flwr.clientapp import ClientApp
         >>> app = ClientApp(mods=[ff.budget, ff.masked])
 
-    Raises:
-        NodeBudgetRefused: and the app is not called. The server is told the word alone.
+    Raises `NodeBudgetRefused`, and the app is not called. The server is told the word alone.
     """
     return _guarded(message, context, call_next, CHARGED)
 
@@ -144,8 +142,7 @@ def _clipped(
     records = list(records_of(content, ArrayRecord).values())
     schema = Schema(told.trained, tuple(map(np.shape, before.values())))
     if len(records) != 1 or not set(schema.names) <= set(records[0]):
-        why = "has not one ArrayRecord with the arrays that are trained."
-        raise WrongForm("the reply", why, "those that were sent")
+        raise WrongForm("the reply", "has not one ArrayRecord with the arrays that are trained.", "those sent")
     update = np.empty(schema.numel, np.float32)
     for name, weight, place in zip(schema.names, told.weights, schema.slices(), strict=True):
         after, start = records[0][name].numpy(), before[name]

@@ -33,15 +33,14 @@ from fieldfare_flower.messages import (
     Occasion,
     read_report,
     records_of,
+    to_record,
 )
-from fieldfare_flower.npy import BadReply, SharedArray, read_array
+from fieldfare_flower.npy import BadReply, read_array
 
 VERSION = 2  # of the masks themselves: another scheme has another number
 MASKED, WORDS = "masked", "words"
 QUERY_MASKS = "query.masks"
 ASK, MASKS, RECEIPT, HELLO = "ask", "masks", "receipt", "blinder"
-_MOST = 1 << 62
-_SIGNATURE_BYTES = 64
 # What may differ from node to node in an instruction: whom it asks, and what the ledger shows.
 UNBOUND = frozenset({COHORT, HEAD, TERMS})
 # The members of two records with their types, in the order of the fields of `Masking` and `MasksAsked`.
@@ -98,9 +97,9 @@ class Seal:
     @classmethod
     def unpack(cls, packed: object) -> Seal:
         """The inverse of `packed`. Raises `BadReply` for anything else."""
-        if not isinstance(packed, bytes) or len(packed) != BOX_BYTES + 32 + _SIGNATURE_BYTES:
+        if not isinstance(packed, bytes) or len(packed) != BOX_BYTES + 32 + 64:
             raise BadReply("schema", "no seal")
-        return cls(packed[:BOX_BYTES], packed[BOX_BYTES:-_SIGNATURE_BYTES].hex(), packed[-_SIGNATURE_BYTES:])
+        return cls(packed[:BOX_BYTES], packed[BOX_BYTES:-64].hex(), packed[-64:])
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ def _fields(record: Mapping[str, Any], members: Mapping[str, type]) -> list[Any]
 def write_reply(occasion: Occasion, words: Words, users: int, seal: Seal) -> RecordDict:
     """A node's masked reply. words: masked, shape (numel,). users: how many it sums."""
     header = ConfigRecord({**occasion.to_config(), "version": MASKED_VERSION, SEAL: seal.packed()})
-    masked, report = ArrayRecord({WORDS: SharedArray(words)}), MetricRecord({"users": users})
+    masked, report = to_record({WORDS: words}), MetricRecord({"users": users})
     return RecordDict({HEADER: header, MASKED: masked, REPORT: report})
 
 
@@ -217,7 +216,7 @@ class MasksAsked:
         """Raises `BadReply` on anything but a well-formed question; what no reply can be for, `purposes` refuses."""
         record = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
         run, round, attempt, numel, bits, plan, instruction, nodes, seals = _fields(record, _ASKED)
-        numbers = bits in RINGS and all(0 <= number < _MOST for number in (round, attempt, numel))
+        numbers = bits in RINGS and all(0 <= number < 1 << 62 for number in (round, attempt, numel))
         ids = all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes)
         if not numbers or not ids or len(nodes) != len(seals):
             raise BadReply("schema", "no round, or not one id and one seal for each node")
@@ -230,7 +229,7 @@ class MasksAsked:
         """
         receipt = Receipt.of(private, self.digest(), digest_of(masks), len(self.nodes), row, hash, noise)
         signed = ConfigRecord({"receipt": receipt.text, "head": head})
-        return RecordDict({MASKS: ArrayRecord({WORDS: SharedArray(masks)}), RECEIPT: signed})
+        return RecordDict({MASKS: to_record({WORDS: masks}), RECEIPT: signed})
 
     def read_answer(self, content: RecordDict, key: str) -> tuple[Words, Receipt, str]:
         """The sum of the masks, receipt and head. Raises `BadReply` unless the holder of `key` answered this."""
@@ -293,12 +292,10 @@ def digest_of_instruction(content: RecordDict) -> str:
 
 
 def digest_of_config(config: Mapping[str, object]) -> str:
-    """SHA-256, hex, of a run's configuration. An app that trains by one that differs from node to node would leave
-    one node's update in a sum.
-    """
+    """SHA-256, hex, of a run's configuration: one that differs from node to node would choose whose update is left."""
     return hashlib.sha256(json.dumps(sorted(config.items())).encode()).hexdigest()
 
 
 def digest_of(words: Words | Sequence[int]) -> str:
     """SHA-256, hex, of words as they travel."""
-    return hashlib.sha256(np.ascontiguousarray(words).tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(words).data).hexdigest()

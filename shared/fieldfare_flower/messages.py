@@ -147,7 +147,7 @@ class TrainInstruction:
         }
         content = RecordDict()
         content[HEADER] = ConfigRecord({**self.occasion.to_config(), **work})
-        content[COHORT] = _to_record({USERS: self.users})
+        content[COHORT] = to_record({USERS: self.users})
         if self.config is not None:
             content[CONFIG] = self.config
         content.update(points or write_points(self.points))
@@ -182,7 +182,7 @@ def read_table(content: RecordDict, record: str, key: str) -> dict[str, Any]:
 
 def write_points(points: Sequence[Arrays]) -> dict[str, ArrayRecord]:
     """Return the records that carry the model, encoded once for all messages of a round."""
-    return {POINT.format(index): _to_record(point) for index, point in enumerate(points)}
+    return {POINT.format(index): to_record(point) for index, point in enumerate(points)}
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class TrainReply:
         return RecordDict(
             {
                 HEADER: ConfigRecord(self.occasion.to_config()),
-                UPDATE: _to_record(self.update),
+                UPDATE: to_record(self.update),
                 REPORT: MetricRecord({"users": self.users, "counts": list(self.counts)}),
             }
         )
@@ -358,7 +358,7 @@ def read_names(content: RecordDict, most: int) -> list[int | str]:
 
 def write_question_models(models: Mapping[str, Arrays]) -> dict[str, ArrayRecord]:
     """Return the records of the released models that a question is about, by their runs."""
-    return {QUESTION_MODEL.format(run): _to_record(arrays) for run, arrays in models.items()}
+    return {QUESTION_MODEL.format(run): to_record(arrays) for run, arrays in models.items()}
 
 
 def read_question_model(content: RecordDict, run: str) -> dict[str, NDArray[np.generic]]:
@@ -372,7 +372,7 @@ def write_users(users: NDArray[np.uint64], schema: Schema) -> RecordDict:
     would train.
     """
     header = ConfigRecord({"version": VERSION, "schema": schema.digest()})
-    return RecordDict({HEADER: header, COHORT: _to_record({USERS: users})})
+    return RecordDict({HEADER: header, COHORT: to_record({USERS: users})})
 
 
 def read_users(content: RecordDict, schema: Schema, most: int) -> NDArray[np.uint64]:
@@ -464,7 +464,7 @@ def read_terms(content: RecordDict) -> SignedTerms | None:
 
 def only(users: NDArray[np.uint64], content: RecordDict) -> RecordDict:
     """Return a node's answer `content` to `query.users` with no users but `users`, shape (n,)."""
-    content[COHORT] = _to_record({USERS: users})
+    content[COHORT] = to_record({USERS: users})
     return content
 
 
@@ -485,7 +485,8 @@ def _model(content: RecordDict, record: str, schema: Schema) -> Arrays:
     }
 
 
-def _to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
+def to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
+    """Return a record of `arrays`, which nobody may change any more: they are serialised only where they travel."""
     record = ArrayRecord()
     for name, value in arrays.items():
         record[name] = SharedArray(value)  # item by item: ArrayRecord({...}) would serialise a copy

@@ -2,13 +2,11 @@
 
 Flower sends an app's code (its FAB) to nodes, and a node starts what comes. With this variable set where
 tasks start, a task whose FAB has none of these digests is refused before it is unpacked: the server learns
-`CodeRefused`, and the node's log the digest. A line may go on after the digest, as `sha256sum app.fab` writes
-it; `#` begins a comment.
+`CodeRefused`, and the node's log the digest. A line may go on as `sha256sum` writes it; `#` begins a comment.
 
     python -Pm fieldfare_flower.pinned flwr-clientapp ARGUMENT ...      (what the executor of `warm` starts by itself)
 
-Upstream: flower-supernode's --trusted-entities needs a licence that an open SuperLink never sends (1.40 to
-1.42).
+Upstream: flower-supernode's --trusted-entities needs a licence that an open SuperLink never sends (1.40 to 1.42).
 """
 
 from __future__ import annotations
@@ -36,9 +34,7 @@ class CodeRefused(FieldfareError):
 
 
 def allowed(path: Path) -> frozenset[str]:
-    """Return the digests in `path`. Raises `CodeRefused` where it cannot be read, or a line is none: then
-    nothing starts.
-    """
+    """Return the digests in `path`. Raises `CodeRefused` where it cannot be read, or a line is none."""
     try:
         lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -50,14 +46,10 @@ def allowed(path: Path) -> frozenset[str]:
 
 
 def require_allowed(content: bytes, claimed: str) -> None:
-    """Raise `CodeRefused` unless the FAB `content` is allowed, and `claimed` is its digest.
-
-    Without the variable all is allowed.
-
-    claimed: by this digest Flower finds the unpacked code again.
+    """Raise `CodeRefused` unless the FAB `content` is allowed (without the variable all is), and `claimed`, by which
+    Flower finds the unpacked code again, is its digest.
     """
-    path = os.environ.get(VARIABLE)
-    if path is None:
+    if (path := os.environ.get(VARIABLE)) is None:
         return
     digest = hashlib.sha256(content).hexdigest()
     if digest not in allowed(Path(path)):

@@ -49,11 +49,11 @@ def found_in_memory(pid: int | str = "self") -> int:
     return sum(found_in(chunk) for chunk in memory(pid))
 
 
-def _plant(values: NDArray[np.floating[Any]], *ring: float) -> NDArray[np.uint32]:
-    if values.size:  # of what rides beside the update there is nothing
-        with open(os.environ["PLANTED"], "a") as told:
-            told.write(f"{values.size}\n")
-    return np.full(values.size, PLANTED, "<u4")
+def _plant(parts: list[tuple[NDArray[np.floating[Any]], float]], *ring: float) -> NDArray[np.uint32]:
+    size = sum(values.size for values, _ in parts)
+    with open(os.environ["PLANTED"], "a") as told:
+        told.write(f"{size}\n")
+    return np.full(size, PLANTED, "<u4")
 
 
 if "PLANTED" in os.environ:  # at nodes: the file that tells how often

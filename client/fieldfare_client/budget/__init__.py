@@ -72,8 +72,7 @@ def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | 
     Returns the run's cost; None where no budget is kept and nothing is masked. Raises `NodeBudgetRefused`: nobody is
     charged, nor may train.
     """
-    content = message.content
-    kept: Charges | None = None
+    content, kept = message.content, None
     if is_kept():
         kept, agreed, terms = _open(content)
     elif MASKING in content:
@@ -160,8 +159,7 @@ def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
 
 
 def _signed(content: RecordDict) -> SignedTerms:
-    signed = read_terms(content)
-    if signed is None:
+    if (signed := read_terms(content)) is None:
         near = "dialect = 'cohort', or charge_on_nodes = True, of a run that is charged to a ledger, by today's server"
         raise NodeBudgetRefused("an instruction", "", near, reason="no-terms")
     return signed

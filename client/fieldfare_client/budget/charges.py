@@ -76,8 +76,8 @@ def create(path: Path, mark: Path) -> None:
     file can be made.
     """
     if mark.exists() and mark.stat().st_size:
-        what, near = f"the mark {str(mark)!r} of a file of charges", "the newest copy of that file"
-        raise AlreadyThere(what, "is there already.", near)
+        what = f"the mark {str(mark)!r} of a file of charges"
+        raise AlreadyThere(what, "is there already.", "the newest copy of that file")
     made = [f"CREATE TABLE IF NOT EXISTS {table}" for table in _TABLES]
     try:
         for each in (path, mark):
@@ -199,9 +199,7 @@ class Charges:
                 if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                     raise sqlite3.DatabaseError("it is no file of charges")
                 if connection.execute("SELECT * FROM main.mark JOIN second.mark USING (mark)").fetchone() is None:
-                    near = (
-                        f"the newest copy of both; where this is the newest, remove the mark, and {_INIT} makes another"
-                    )
+                    near = f"the newest copy of both; if this is it, remove the mark, and {_INIT} makes another"
                     raise NodeBudgetRefused(what, nearest=near, reason="older-charges")
                 for statement in _NEXT:
                     connection.execute(statement)
@@ -228,7 +226,7 @@ def _meet(connection: sqlite3.Connection, terms: RunTerms, agreed: Agreed, cost:
 
     Returns what the whole run costs; its leak is charged when the run is first met.
     """
-    identity = (terms.ledger, terms.identity)
+    identity = terms.ledger, terms.identity
     found = connection.execute("SELECT ledger, identity FROM populations WHERE name = ?", (agreed.name,)).fetchone()
     if (agreed.identity or terms.identity) != terms.identity or found not in (None, identity):
         why = f"it is not the one that users agreed to: the row that made it is {terms.identity[:16]}...."
@@ -279,8 +277,7 @@ def _increments(cost: Cost, round: int, patterns: Sequence[tuple[int, ...]]) -> 
 
 def _signed(names: Names) -> list[int]:
     """Return pseudonyms as SQLite keeps whole numbers: 64 bits with a sign."""
-    users: list[int] = np.ascontiguousarray(names, np.uint64).view(np.int64).tolist()
-    return users
+    return list(map(int, np.ascontiguousarray(names, np.uint64).view(np.int64)))
 
 
 def _spent(connection: sqlite3.Connection, names: Names, population: str) -> tuple[list[Fraction], Fraction]:
@@ -307,7 +304,7 @@ def _asked(connection: sqlite3.Connection, run: str, names: Names) -> list[_Aske
 def _add(connection: sqlite3.Connection, agreed: Agreed, names: Names, more: Sequence[Fraction]) -> None:
     """Charge each of `names` its part of `more`."""
     for user, each in zip(_signed(names), more, strict=True):
-        key = (user, agreed.name)
+        key = user, agreed.name
         held = connection.execute("SELECT spent FROM users WHERE user = ? AND population = ?", key).fetchone()
         total = each + (Fraction(held[0]) if held else 0)
         connection.execute("INSERT OR REPLACE INTO users VALUES (?, ?, ?)", (*key, str(total)))

@@ -18,14 +18,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
+
+from pydantic import Field, ValidationError
 
 from fieldfare.accounting.filter import Rectangle, Terms, default_leak
-from fieldfare.errors import NotGiven, OutOfRange, Unknown, Unreadable, WrongForm
+from fieldfare.errors import NotGiven, Unreadable
+from fieldfare.refusals import bad_input
+from fieldfare.registry import Table
 from fieldfare.signed_head import SignedHead
 
-_TOP = {"charges", "mark", "epsilon", "delta", "leak", "populations"}
-_POPULATION = {"head", "epsilon", "delta", "leak", "identity", "new_users"}
+T = TypeVar("T", bound=Table)
+
+
+class _Most(Table):
+    """The most that a user loses."""
+
+    epsilon: float = Field(gt=0)
+    delta: float
+    leak: float | None = None
+
+    def terms(self) -> Terms:
+        leak = default_leak("zero_out", self.delta) if self.leak is None else self.leak
+        Rectangle.of(self.epsilon, self.delta, leak)  # refuses what is no budget
+        return Terms(self.epsilon, self.delta, leak)
+
+
+class _Population(_Most):
+    head: str
+    identity: str = ""
+    new_users: bool = False
+
+
+class _Top(Table):
+    populations: dict[str, dict[str, object]] = Field(min_length=1)
+    charges: str = "charges.sqlite3"
+    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,65 +82,30 @@ class NodeBudget:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read the file. Raises `BadInput`: a node whose budget cannot be read trains nobody."""
-        what = f"the node's budget {str(path)!r}"
         try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise Unreadable(what, f"cannot be read ({error}).") from None
-        return cls(*_parsed(text, path))
+            return cls(*_parsed(path.read_text(encoding="utf-8"), path))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+            raise Unreadable(f"the node's budget {str(path)!r}", f"cannot be read ({error}).") from None
 
 
 @lru_cache(maxsize=8)
 def _parsed(text: str, path: Path) -> tuple[Path, Path, Terms, dict[str, Agreed]]:
-    what = f"the node's budget {str(path)!r}"
+    table = tomllib.loads(text)
+    most = {key: table.pop(key) for key in _Most.model_fields if key in table}
+    top, agreed = _valid(_Top, str(path), table), {}
+    for name, each in top.populations.items():
+        read = _valid(_Population, f"{path}: populations.{name}", each)
+        agreed[name] = Agreed(name, SignedHead.parse(read.head), read.terms(), read.identity, read.new_users)
+    if not most and len(agreed) > 1:
+        why = "says of no population how much all of them may cost a user."
+        raise NotGiven(f"the node's budget {str(path)!r}", why, "epsilon and delta on top")
+    together = _valid(_Most, str(path), most).terms() if most else next(iter(agreed.values())).terms
+    charges = path.parent / top.charges
+    return charges, path.parent / (top.mark or f"{charges.absolute()}.mark"), together, agreed
+
+
+def _valid(model: type[T], place: str, table: Mapping[str, object]) -> T:
     try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise Unreadable(what, f"is not TOML: {error}.") from None
-    _require_keys(what, table, _TOP)
-    named = table.get("populations")
-    if not isinstance(named, dict) or not named:
-        raise NotGiven(what, "names no population.", "[populations.NAME] with head, epsilon and delta")
-    populations = {name: _agreed(f"{what}, population {name!r}", name, each) for name, each in named.items()}
-    if "epsilon" in table or "delta" in table:
-        together = _terms(what, table)
-    elif len(populations) == 1:
-        together = next(iter(populations.values())).terms
-    else:
-        raise NotGiven(what, "says of no population how much all of them may cost a user.", "epsilon and delta on top")
-    charges = path.parent / str(table.get("charges", "charges.sqlite3"))
-    return charges, path.parent / str(table.get("mark", f"{charges.absolute()}.mark")), together, populations
-
-
-def _agreed(what: str, name: str, table: object) -> Agreed:
-    if not isinstance(table, dict):
-        raise WrongForm(what, "is not a table.", f"[populations.{name}]")
-    _require_keys(what, table, _POPULATION)
-    head, identity, new = table.get("head"), table.get("identity", ""), table.get("new_users", False)
-    if not isinstance(head, str):
-        near = 'head = "fieldfare-head-v1 ...", by `fieldfare head`'
-        raise NotGiven(what, "does not say which ledger it is of.", near)
-    if not isinstance(identity, str) or not isinstance(new, bool):
-        raise WrongForm(what, "identity is text, and new_users is true or false.")
-    return Agreed(name, SignedHead.parse(head), _terms(what, table), identity, new)
-
-
-def _terms(what: str, table: Mapping[str, object]) -> Terms:
-    epsilon, delta = _number(what, table, "epsilon"), _number(what, table, "delta")
-    leak = _number(what, table, "leak") if "leak" in table else default_leak("zero_out", delta)
-    if not 0 < epsilon < float("inf"):
-        raise OutOfRange(f"{what}, epsilon = {epsilon}", "must be a finite number above 0.", "1.0")
-    Rectangle.of(epsilon, delta, leak)  # refuses what is no budget
-    return Terms(epsilon, delta, leak)
-
-
-def _number(what: str, table: Mapping[str, object], key: str) -> float:
-    value = table.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise WrongForm(f"{what}, {key} = {value!r}", "must be a number.", {"epsilon": "1.0"}.get(key, "1e-5"))
-    return float(value)
-
-
-def _require_keys(what: str, table: Mapping[str, object], known: set[str]) -> None:
-    if unknown := sorted(table.keys() - known):
-        raise Unknown(what, f"has {unknown[0]!r}, which is not one of its keys.", ", ".join(sorted(known)))
+        return model.model_validate(table)
+    except ValidationError as error:
+        raise bad_input(error, place, model) from None

@@ -28,11 +28,13 @@ AtOption = Annotated[
 HERE = Path("blinder")
 
 
-def open_blinder(at: Path) -> Blinder:
+def open_blinder(at: Path, new: bool = False) -> Blinder:
     """The blinder at `at`. Raises `BadInput` where there is none: an empty one would not know what it answered."""
     from fieldfare_client.blinder import FILE, Blinder  # imports Flower
 
-    if not (at / FILE).exists():
+    if new and (at / FILE).exists():
+        raise AlreadyThere(f"blinder {str(at)!r}", "there is one.", "`fieldfare blinder key`")
+    if not new and not (at / FILE).exists():
         raise NotFound(f"blinder {str(at)!r}", "there is none.", "`fieldfare blinder init`, or its newest copy")
     return Blinder(at)
 
@@ -40,12 +42,8 @@ def open_blinder(at: Path) -> Blinder:
 @blinder.command()
 def init(at: AtOption = HERE) -> None:
     """Make a key and an empty journal; print the public key, which plans and nodes name."""
-    from fieldfare_client.blinder import FILE, Blinder
-
     with refusals(as_json=False):
-        if (at / FILE).exists():
-            raise AlreadyThere(f"blinder {str(at)!r}", "there is one.", "`fieldfare blinder key`")
-        print_text(Blinder(at).public_key)
+        print_text(open_blinder(at, new=True).public_key)
 
 
 @blinder.command()
@@ -93,8 +91,8 @@ def approve(
         opened.approve(read.digest(), least, words, noise)
         learns = "which the server reads without noise"
         if noise is not None:
-            epsilon = gauge(noise.mu_squared, read.privacy.delta, 0.0)
-            learns = f"under noise of this blinder's: a run shows the server epsilon {epsilon:.6g} of a user"
+            shown = gauge(noise.mu_squared, read.privacy.delta, 0.0)
+            learns = f"under noise of this blinder's: a run shows the server epsilon {shown:.6g} of a user"
         print_outcome(
             f"Plan {read.digest()} is approved: {read.run.rounds} rounds of {read.run.cohort} users, clip "
             f"{read.clipping.norm:g}, sums of {words} numbers from at least {least} nodes, {learns}."

@@ -14,9 +14,13 @@ from fieldfare_server.deployment.certificates import DAYS, PARTS, make_node, mak
 
 certificates = typer.Typer(help="Make keys, certificates and secrets of a federation.", no_args_is_help=True)
 
+LOCAL = ("localhost", "127.0.0.1")  # names of a machine for itself, where no other is given
 Directory = Annotated[Path, typer.Argument(help="where to write; must not hold secrets yet")]
 Exchange = Annotated[Path, typer.Option(help="where public parts go: ca.crt, and one NAME.pub a node")]
-Hosts = Annotated[list[str] | None, typer.Option("--host", help="a name or address it is reached at; repeatable")]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--host", help="a name or address it is reached at; repeatable [default: this machine]"),
+]
 GateHosts = Annotated[
     list[str] | None, typer.Option("--gate-host", help="a name or address at which nodes reach the gate; repeatable")
 ]
@@ -42,7 +46,7 @@ def server(
 ) -> CommandResult:
     """The server side: a CA, certificates of SuperLink and gate, the executor's secret, the ledger's passwords."""
     keep = if_missing and (directory / "superlink" / "ca.crt").exists()
-    hosts, gate_hosts = host or ["localhost"], gate_host or ["gate"]
+    hosts, gate_hosts = host or LOCAL, gate_host or ("gate", *LOCAL)
     if keep:
         files = separate_roles(directory)
     else:
@@ -62,7 +66,7 @@ def renew(
     owner: Owner = None,
 ) -> CommandResult:
     """New certificates for the server side; its secrets, the ledger's password and the nodes' keys stay."""
-    files = renew_server(directory, exchange, host or ["localhost"], gate_host or ["gate"], days=days)
+    files = renew_server(directory, exchange, host or LOCAL, gate_host or ("gate", *LOCAL), days=days)
     _change_owner(owner, *(directory / part for part in PARTS), exchange)
     return _written(directory, files)
 
@@ -80,7 +84,7 @@ def node(
 ) -> CommandResult:
     """One node: its key pair and the secret it shares with its executor. Run it on the node: the key stays there."""
     keep = if_missing and (directory / "node").exists()
-    files = [] if keep else make_node(directory, exchange, name, host or ["localhost"], days=days)
+    files = [] if keep else make_node(directory, exchange, name, host or LOCAL, days=days)
     _change_owner(owner, directory, exchange)
     return _written(directory, files)
 

@@ -24,9 +24,7 @@ from fieldfare.signatures import public_key
 
 SUITE: Final = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 BOX_BYTES: Final = 32 + SEED_BYTES + 16  # the sender's half of the key agreement, the seed, the tag
-_PREFIX: Final = "ffb1:"
-_NODE_PREFIX: Final = "ffn1:"
-_KEY_BYTES: Final = 32
+_PREFIXES: Final = {"blinder": "ffb1:", "node": "ffn1:"}
 
 
 @dataclass(frozen=True)
@@ -82,28 +80,28 @@ def write_key(secret: bytes) -> str:
     secret: 32 bytes, its X25519 private key.
     """
     box = X25519PrivateKey.from_private_bytes(secret).public_key()
-    return _PREFIX + box.public_bytes_raw().hex() + public_key(receipt_key(secret))
+    return _PREFIXES["blinder"] + box.public_bytes_raw().hex() + public_key(receipt_key(secret))
 
 
 def read_key(text: str) -> tuple[X25519PublicKey, str]:
     """What `write_key` wrote: the key that boxes are made for, and in hex the one that signs. Raises `BadInput`."""
-    raw = _key_bytes(text, _PREFIX, 2 * _KEY_BYTES)
-    return X25519PublicKey.from_public_bytes(raw[:_KEY_BYTES]), raw[_KEY_BYTES:].hex()
+    raw = _key_bytes(text, "blinder", 64)
+    return X25519PublicKey.from_public_bytes(raw[:32]), raw[32:].hex()
 
 
 def write_node_key(private: bytes) -> str:
     """A node's public key as blinders admit it: "ffn1:" and 64 hex digits. private: 32 bytes, Ed25519."""
-    return _NODE_PREFIX + public_key(private)
+    return _PREFIXES["node"] + public_key(private)
 
 
 def read_node_key(text: str) -> str:
     """What `write_node_key` wrote, 64 hex digits. Raises `BadInput`."""
-    return _key_bytes(text, _NODE_PREFIX, _KEY_BYTES).hex()
+    return _key_bytes(text, "node", 32).hex()
 
 
-def _key_bytes(text: str, prefix: str, size: int) -> bytes:
+def _key_bytes(text: str, whose: str, size: int) -> bytes:
+    prefix = _PREFIXES[whose]
     if not re.fullmatch(f"{prefix}[0-9a-fA-F]{{{2 * size}}}", text):
-        whose = "blinder" if prefix == _PREFIX else "node"
         near = f"{prefix} and {2 * size} hex digits"
         raise BadInput(f"{text[:80]!r}", f"is no {whose}'s key.", near, code=f"{whose}-key")
     return bytes.fromhex(text.removeprefix(prefix))

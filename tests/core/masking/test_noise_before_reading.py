@@ -37,7 +37,7 @@ def test_masked_and_plain_sums_release_the_same_floats(rounding: str, bits: int)
     generator = np.random.default_rng(7)
     sums = generator.normal(0, 1 / math.sqrt(d), (users, d)).astype(np.float32).astype(np.float64)
     total = sum(privatiser.grid.snap_(torch.from_numpy(each.copy())) for each in sums)
-    words = sum(encode(each, privatiser.grid.spacing, bits) for each in sums)
+    words = sum(encode([(each, 1.0)], privatiser.grid.spacing, bits) for each in sums)
     streams = [privatiser.stream(mechanism, d, SecureNoise(KEY)) for _ in range(2)]
     for _ in range(2):
         plain = privatiser.privatise(torch.clone(total), streams[0])  # type: ignore[arg-type]

@@ -57,8 +57,8 @@ def plant(module: Any) -> None:
     """Let `module.encode` make the words of an update that is known."""
     honest = module.encode
 
-    def encode(values: Any, *ring: float) -> Any:
-        words = honest(values, *ring)
+    def encode(parts: Any, *ring: float) -> Any:
+        words = honest(parts, *ring)
         if PLANT.exists():
             words[:] = int(PLANT.read_text())
             with PLANTED.open("a") as told:

@@ -72,6 +72,18 @@ def test_the_server_certificate_is_signed_for_its_hosts(tmp_path: Path) -> None:
     assert isinstance(key, ec.EllipticCurvePublicKey)
 
 
+def test_without_a_name_certificates_are_for_this_machine(tmp_path: Path) -> None:
+    """Pages and examples name 127.0.0.1."""
+    secrets, exchange = str(tmp_path / "s"), str(tmp_path / "x")
+    for words in (["server", secrets], ["renew", secrets], ["node", str(tmp_path / "n"), "--name", "a"]):
+        assert CliRunner().invoke(application, ["certificates", *words, "--exchange", exchange]).exit_code == 0
+    for file, more in (("s/superlink/server.crt", []), ("s/gate/server.crt", ["gate"]), ("n/runtime.crt", [])):
+        read = x509.load_pem_x509_certificate((tmp_path / file).read_bytes())
+        names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert names.get_values_for_type(x509.DNSName) == [*more, "localhost"]
+        assert list(map(str, names.get_values_for_type(x509.IPAddress))) == ["127.0.0.1"]
+
+
 def test_the_gate_has_its_own_key_and_names(tmp_path: Path) -> None:
     make_server(tmp_path / "s", tmp_path / "x", ["superlink"], ["fl.example.org"])
     gate = x509.load_pem_x509_certificate((tmp_path / "s/gate/server.crt").read_bytes())

@@ -703,7 +703,11 @@ def test_a_planted_update_is_in_no_file_of_the_server(tmp_path: Path, monkeypatc
 
     By chance the pattern of 16 bytes stands in some file with a probability below 2^-100.
     """
-    monkeypatch.setattr("fieldfare_client.masking.encode", lambda values, *ring: np.full(values.size, 0x5EED, "<u4"))
+
+    def plant(parts: list[tuple[Any, float]], *ring: float) -> Any:
+        return np.full(sum(values.size for values, _ in parts), 0x5EED, "<u4")
+
+    monkeypatch.setattr("fieldfare_client.masking.encode", plant)
     state = home(tmp_path)
     for point in ("strategy.asked", "strategy.summed"):
         faults.load({faults.VARIABLE: f"{point}:raise"})

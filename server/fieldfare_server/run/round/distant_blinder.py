@@ -41,9 +41,7 @@ class DistantBlinder:
     def answer(self, content: RecordDict) -> RecordDict:
         """The answer to a question. It is sent again and again: the same question has the same answer.
 
-        Raises:
-            MasksRefused: a rule of the blinder's forbids it.
-            Interrupted: it is silent for the round's timeout.
+        Raises `MasksRefused` where a rule forbids it, `Interrupted` where the blinder is silent until the timeout.
         """
         timeout = self._presence.timeout
         deadline, asked = time.monotonic() + timeout, MasksAsked.read(content)

@@ -69,13 +69,12 @@ class MaskedSum(RoundSum):
     occasion: Occasion  # every reply must repeat it
     numel: int
     bits: int  # of a word
-    plan: str = ""  # SHA-256, hex.
+    plan: str = ""  # SHA-256, hex
     admitted: frozenset[str] = frozenset()  # keys of the nodes whose replies the blinder opens
     shares: tuple[float, ...] = (1.0,)  # of the round's privacy, of each query
     instruction: str = ""  # `digest_of_instruction`
     words: Words = field(init=False)
-    # The seeds of the masks in `words`, for the blinder.
-    seals: list[Seal] = field(default_factory=list, init=False)
+    seals: list[Seal] = field(default_factory=list, init=False)  # the seeds of the masks in `words`, for the blinder
 
     def __post_init__(self) -> None:
         self.words = np.zeros(self.numel, RINGS[self.bits][0])
@@ -245,10 +244,8 @@ class MaskedSums:
     def open(self, opened: OpenRound, total: object) -> OpenedSum:
         """Ask the blinder, and take the masks off. The same question has the same answer, after a crash too.
 
-        Raises:
-            LedgerError: the round is not closed.
-            Refused: the blinder does not answer.
-            CheckpointError: what it answered does not belong to the question.
+        Raises `LedgerError` where the round is not closed, `Refused` where the blinder does not answer,
+        `CheckpointError` where what it answered does not belong to the question.
         """
         closed = self.closed
         if closed is None or closed.total is not total or opened.closing is None:
@@ -257,7 +254,7 @@ class MaskedSums:
         asked = MasksAsked(*about, total.instruction, closed.nodes, tuple(total.seals))
         faults.point("strategy.asked")
         try:
-            _, key = read_key(self._blinder.public_key)
+            key = read_key(self._blinder.public_key)[1]
             masks, receipt, self.head = asked.read_answer(self._blinder.answer(asked.write()), key)
             if not receipt.noise >= self._multiplier:
                 raise BadReply("round", "the blinder added less noise than the plan says")
@@ -265,8 +262,8 @@ class MaskedSums:
             if (refused := self.denied()) is not None:
                 raise refused
         except (BadReply, BadInput) as error:
-            masks_of = f"the blinder's masks of round {opened.index + 1}"
-            raise CheckpointError(masks_of, f"they are no answer: {error}") from None
+            what = f"the blinder's masks of round {opened.index + 1}"
+            raise CheckpointError(what, f"they are no answer: {error}") from None
         # A copy: should the rest fail, the masked words are still those that were closed.
         return OpenedSum(total.words - masks, total.users, total.shares, total.rejects, receipt.text)
 
