@@ -79,8 +79,8 @@ def look_of(view: RunView, latest: watch.Latest | None) -> Look | None:
 def _read(
     question: Question, names: tuple[float | str, ...], total: tuple[float, ...], sd: float, users: int
 ) -> tuple[Estimate, ...]:
-    """`Question.answer`, once for all lists that show it."""
-    return question.answer(names, np.array(total), sd, users)
+    """`Question.answer`, once for all lists that show it, and how many users it is about."""
+    return (*question.answer(names, np.array(total), sd, users), *question.having(np.array(total), sd, users))
 
 
 def look(ledger: Ledger, run_id: str) -> Look:

@@ -104,6 +104,11 @@ class Choose(Question):
             for place in order.tolist()
         )
 
+    def having(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
+        root = math.sqrt(self.width)
+        best = self.shows == "best"
+        return () if best else (Estimate.at_least("users with a value", root * total, root * sd, users),)
+
     def spread(self, sd: float, users: int) -> tuple[tuple[str, float], ...]:
         if self.shows == "best":
             return (("how far below the best mean, half of the bound", self._behind(sd, users) / WIDE),)
