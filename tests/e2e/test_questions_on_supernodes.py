@@ -108,7 +108,7 @@ def test_two_supernodes_answer_questions_of_items_and_of_the_best_model(tmp_path
     assert items["answer"][0]["value"] == pytest.approx(24, abs=4.3)
     assert items["answer"][1]["value"] == pytest.approx(16, abs=4.3)
     assert best["answer"][0]["name"] == f"{runs[0]}, below the best mean by"
-    assert [each["name"] for each in scores["answer"]] == runs
+    assert [each["name"] for each in scores["answer"]] == [*runs, "users with a value"]
     with Ledger.open(home.ledger) as ledger:
         assert ledger.run(items["run"]).spent.leak == 1e-7
         assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
