@@ -171,10 +171,7 @@ def _answer(home: StateDirectory, session: Session) -> Look:
 
 
 def _ready(home: StateDirectory, asked: Asked, *, accept_delta: bool = True, clear: bool = False) -> tuple[Plan, Cost]:
-    """Return the plan of a question and its cost, if its population admits it. No user is measured.
-
-    clear: refuse what only noise would answer.
-    """
+    """Return a question's plan and cost, if its population admits it; `clear`: and if its answer is not noise alone."""
     with importing():
         from fieldfare_client.app import user_names  # imports PyTorch
     of_one = asked.plan(1)

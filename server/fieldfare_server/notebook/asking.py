@@ -134,10 +134,8 @@ def ask(
 def _ask_grid(grid: Any, asked: Asked, home: StateDirectory, budget: Budget | None, app: dict[str, Any]) -> Look:
     """Ask the users of a grid's nodes; `app`: as `Asking` takes. Raises `BadInput` for what only a task can answer."""
     if asked.question.is_of_task:
-        why = "a Flower app has no such measure."
-        raise Conflict(
-            f"question of {asked.question.kind!r} by {asked.question.measure!r}", why, "task=, without grid="
-        )
+        what = f"question of {asked.question.kind!r} by {asked.question.measure!r}"
+        raise Conflict(what, "a Flower app has no such measure.", "task=, without grid=")
     if app["dialect"] == "cohort":
         asked.plan_for_nodes()  # refuses where it is not said how many
     if isinstance(budget, tuple):

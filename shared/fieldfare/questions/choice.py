@@ -105,9 +105,8 @@ class Choose(Question):
         )
 
     def having(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
-        root = math.sqrt(self.width)
-        best = self.shows == "best"
-        return () if best else (Estimate.at_least("users with a value", root * total, root * sd, users),)
+        sums, error = math.sqrt(self.width) * total, math.sqrt(self.width) * sd
+        return () if self.shows == "best" else (Estimate.at_least("users with a value", sums, error, users),)
 
     def spread(self, sd: float, users: int) -> tuple[tuple[str, float], ...]:
         if self.shows == "best":
