@@ -174,10 +174,9 @@ def _ready(home: StateDirectory, asked: Asked, *, accept_delta: bool = True, cle
     """Return a question's plan and cost, if its population admits it; `clear`: and if its answer is not noise alone."""
     with importing():
         from fieldfare_client.app import user_names  # imports PyTorch
-    of_one = asked.plan(1)
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         _provide(home, ledger, asked.question)
-        everyone = user_names(of_one.task_reference)
+        everyone = user_names((of_one := asked.plan(1)).task_reference)
         names = everyone[of_one.takes(everyone)]
         plan, cost = plan_for(asked, names, ledger)
         print_warnings(check_population_size(plan, len(everyone), accepted=accept_delta))

@@ -127,9 +127,9 @@ class Quantile(_Bins):
         return Estimate(f"{share:g}", float(value), float(edges[first]), float(edges[last + 1]))
 
     def having(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
-        mechanism = _prefix_sums(self.bins)
+        mechanism, error = _prefix_sums(self.bins), float(self._errors(sd)[-1])
         number = float((mechanism.noising_matrix(self.bins) @ total).sum()) * _largest_column(mechanism)
-        return (Estimate.normal("users with a value", number, self._errors(sd)[-1], 0, users),)
+        return (Estimate.normal("users with a value", number, error, 0, users),)
 
     def spread(self, sd: float, users: int) -> tuple[tuple[str, float], ...]:
         return (("share of users below a value", float(self._errors(sd).max()) / users),)
