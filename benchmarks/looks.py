@@ -23,8 +23,6 @@ import numpy as np
 import fieldfare as ff
 from fieldfare.questions import parse
 from fieldfare.questions.items import Items
-from fieldfare_client.training.measures import Measures
-from fieldfare_server.run.round.ridden import RiddenMetrics
 
 RUNS: dict[str, dict[str, Any]] = {
     "digits": {"parameters": {"users": 1000}, "cohort": 100, "rounds": 40, "separation": 8, "times": 5},
@@ -35,6 +33,9 @@ QUESTION = {"kind": "quantile", "measure": "rows", "low": 0, "high": 60, "bins":
 
 def metric_share(task: str) -> str:
     """A row of the table: one metric in a run of `task`."""
+    from fieldfare_client.training.measures import Measures  # PyTorch, which the first question is to import
+    from fieldfare_server.run.round.ridden import RiddenMetrics
+
     spent = 0.0
 
     def timed(owner: type, name: str) -> Any:

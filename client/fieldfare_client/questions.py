@@ -196,7 +196,11 @@ class QuestionTask(Task):
         """Return the numbers of all users' rows that the question is about."""
         if self.question.measure == "rows":
             return Values(table.sizes.astype(np.float64)[:, None], np.arange(len(table)), len(table))
-        return _numbers(self.question.measure, table)
+        name = self.question.measure
+        column, rows, owner = _column(name, table)
+        if len(column[rows[:0]].shape) != 1 or column.dtype.kind == "c":
+            raise WrongForm(f"question.measure = {name!r}", "is a column of several numbers a row.", "rows")
+        return Values(column[rows].astype(np.float64)[:, None], owner, len(table))
 
     def _of_each(
         self, task: Task, table: UserTable
@@ -301,13 +305,6 @@ def _column(name: str, table: UserTable) -> tuple[Any, NDArray[np.int64], NDArra
     sizes, starts = table.sizes, table.offsets[table.positions(users)]
     places = np.arange(int(sizes.sum())) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
     return column, places, np.repeat(users, sizes)
-
-
-def _numbers(name: str, table: UserTable) -> Values:
-    column, rows, owner = _column(name, table)
-    if len(column[rows[:0]].shape) != 1 or column.dtype.kind == "c":
-        raise WrongForm(f"question.measure = {name!r}", "is a column of several numbers a row.", "rows")
-    return Values(column[rows].astype(np.float64)[:, None], owner, len(table))
 
 
 def _released(task: Task, run: str) -> torch.nn.Module:

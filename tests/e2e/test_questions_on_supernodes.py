@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ import pytest
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+from fieldfare.errors import NotFound
 from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.progress import local_grid, run_here
 from fieldfare_server.deployment.simulation import superlink
-from fieldfare_server.deployment.submit import submit
+from fieldfare_server.deployment.submit import FlowerError, submit
 from fieldfare_server.evidence.looks import look
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
@@ -28,6 +29,7 @@ from fieldfare_server.run.session import Session
 from server.run.test_ridden_metrics import everybody
 from support.federation import JOINED_ONCE, USERS, LyingGrid, plan
 from support.flower import supernode
+from support.refusals import coded
 
 TASK = "server.run.test_items:Codes"
 QUESTION = """
@@ -63,10 +65,10 @@ def environment_of(home: StateDirectory) -> dict[str, str]:
 
 
 @contextmanager
-def two_supernodes(work: Path, home: StateDirectory, task: str) -> Iterator[str]:
-    """A SuperLink that runs with this home, with two nodes of this task: its address."""
+def two_supernodes(work: Path, home: StateDirectory, task: str, **more: str) -> Iterator[str]:
+    """A SuperLink that runs with this home, with two nodes of this task: its address. more: ServerApps' environment."""
     with ExitStack() as stack:
-        env = environment_of(home)
+        env = {**environment_of(home), **more}
         address = stack.enter_context(superlink(work, "--disable-runtime-dependency-installation", env=env))
         for index in range(2):
             stack.enter_context(supernode(work, address, index, task, **SHARED))
@@ -108,9 +110,45 @@ def test_two_supernodes_answer_questions_of_items_and_of_the_best_model(tmp_path
     assert items["answer"][0]["value"] == pytest.approx(24, abs=4.3)
     assert items["answer"][1]["value"] == pytest.approx(16, abs=4.3)
     assert best["answer"][0]["name"] == f"{runs[0]}, below the best mean by"
-    assert [each["name"] for each in scores["answer"]] == runs
+    assert [each["name"] for each in scores["answer"]] == [*runs, "users with a value"]
     with Ledger.open(home.ledger) as ledger:
         assert ledger.run(items["run"]).spent.leak == 1e-7
+        assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
+
+
+@pytest.mark.flower
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("point", "charged"), [("strategy.privatised", False), ("ledger.round.committed", True)])
+def test_a_question_whose_coordinator_is_killed_is_charged_and_answered_once(
+    point: str, charged: bool, tmp_path: Path
+) -> None:
+    """On real nodes, before and after the charge: the resumed run ends with the answer that was charged."""
+    home, run = home_of_people(tmp_path, 80.0), "asked"
+    text = QUESTION.format(question='kind = "mean"\nmeasure = "y"\nlow = -9\nhigh = 9', task=TASK, users=USERS)
+    plan_of = json.dumps(Asked.from_toml(text).plan_for_nodes().model_dump(mode="json", exclude_none=True))
+    (work := tmp_path / "work").mkdir()
+    with (
+        two_supernodes(work / "first", home, TASK, FIELDFARE_FAULT=f"{point}:kill") as address,
+        suppress(FlowerError),  # whose exit code says little of how a run ended
+    ):
+        submit(work / "submitted", address, plan=plan_of, task=TASK, run_id=run, env=environment_of(home))
+    with Ledger.open(home.ledger) as ledger:
+        spent = ledger.population("people").spent.mu_squared
+        assert (spent > 0) == charged
+        before = look(ledger, run) if charged else None
+        if not charged:
+            with pytest.raises(NotFound, check=coded("not-found", "run", f"fieldfare run --resume {run}")):
+                look(ledger, run)
+    with two_supernodes(work / "second", home, TASK) as address:
+        again = ["run", "--resume", run, "--superlink", address, "--insecure", "--home", str(home.root)]
+        said = CliRunner().invoke(application, again)
+        assert said.exit_code == 0, said.output
+    with Ledger.open(home.ledger) as ledger:
+        found = look(ledger, run)
+        assert before in (None, found)
+        assert ledger.population("people").spent.mu_squared == pytest.approx(4.0, rel=1e-3)  # of one answer
+        assert [event.action for event in ledger.events()].count("round.commit") == 1
         assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
 
 

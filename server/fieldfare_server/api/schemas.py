@@ -83,9 +83,9 @@ class EstimateAnswer(View):
     """One number of an answer."""
 
     name: str = Field(description="what it is")
-    value: float | None = Field(description="null: the noise is too large to say")
-    low: float | None = Field(description="the interval holds the number without noise with probability 95 %")
-    high: float | None = Field(description="its upper end")
+    value: float | None = Field(description="null: the interval is all that can be said")
+    low: float = Field(description="the interval holds the number without noise with probability 95 %")
+    high: float = Field(description="its upper end")
 
 
 class LookAnswer(View):

@@ -91,13 +91,10 @@ def ask(
 
 def offer(home: StateDirectory, asked: Asked) -> Offer:
     """Return what a question would cost now. Raises `BadInput`, `BudgetRefused` as asking it would."""
-    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
-        plan, cost = _admitted(home, ledger, asked)
-    _try_measure(plan)
-    return Offer.of(plan, cost)
+    return Offer.of(*_ready(home, asked))
 
 
-def put(home: StateDirectory, asked: Asked, *, accept_delta: bool = False) -> Look:
+def put(home: StateDirectory, asked: Asked, *, accept_delta: bool = False, clear: bool = False) -> Look:
     """Ask a question here: it is admitted, charged durably, and only then answered.
 
     Raises:
@@ -106,9 +103,7 @@ def put(home: StateDirectory, asked: Asked, *, accept_delta: bool = False) -> Lo
         Interrupted: Ctrl-C; `resumed` goes on.
     """
     home.prepare()
-    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
-        plan, cost = _admitted(home, ledger, asked, accept_delta=accept_delta)
-    _try_measure(plan)
+    plan, cost = _ready(home, asked, accept_delta=accept_delta, clear=clear)
     return _answer(home, sessions().begin(home, plan, identity_is_stable=True, actor=SIMULATION, priced=(cost, {})))
 
 
@@ -116,14 +111,13 @@ def ask_clip(home: StateDirectory, path: Path, epsilon: float, *, dry_run: bool,
     """Ask for the clip norm of the plan in `path` and write it there. Raises as `put`, and as `with_norm`."""
     asked, text = Asked.clip_of(read_plan(path), epsilon), path.read_text()
     with_norm(text, 1.0)  # a plan that cannot be written to costs nothing
-    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
-        plan, cost = _admitted(home, ledger, asked, accept_delta=accept_delta)
-    require_clear(asked, plan, cost)
     if dry_run:
-        return Offer.of(plan, cost)
-    found = put(home, asked, accept_delta=accept_delta)
+        return Offer.of(*_ready(home, asked, accept_delta=accept_delta, clear=True))
+    found = put(home, asked, accept_delta=accept_delta, clear=True)
     norm = found.answer[0].value
-    assert norm is not None  # `require_clear`
+    if norm is None:  # fewer than half of the users have an update
+        print_warnings([f"{path} is left as it is: too few users have an update whose norm could be told."])
+        return found
     try:
         write_out(path, with_norm(text, float(f"{norm:.3g}")))
     except OSError as error:  # the answer is charged, and told all the same
@@ -176,19 +170,22 @@ def _answer(home: StateDirectory, session: Session) -> Look:
         return look(ledger, run_id)
 
 
-def _admitted(home: StateDirectory, ledger: Ledger, asked: Asked, *, accept_delta: bool = True) -> tuple[Plan, Cost]:
-    """Return the plan of a question and its cost, if its population admits it. Nobody is measured."""
+def _ready(home: StateDirectory, asked: Asked, *, accept_delta: bool = True, clear: bool = False) -> tuple[Plan, Cost]:
+    """Return a question's plan and cost, if its population admits it; `clear`: and if its answer is not noise alone."""
     with importing():
         from fieldfare_client.app import user_names  # imports PyTorch
-    _provide(home, ledger, asked.question)
-    of_one = asked.plan(1)
-    everyone = user_names(of_one.task_reference)
-    names = everyone[of_one.takes(everyone)]
-    plan, cost = plan_for(asked, names, ledger)
-    print_warnings(check_population_size(plan, len(everyone), accepted=accept_delta))
-    admit(plan, cost, ledger, names)
+    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
+        _provide(home, ledger, asked.question)
+        everyone = user_names((of_one := asked.plan(1)).task_reference)
+        names = everyone[of_one.takes(everyone)]
+        plan, cost = plan_for(asked, names, ledger)
+        print_warnings(check_population_size(plan, len(everyone), accepted=accept_delta))
+        admit(plan, cost, ledger, names)
+    if clear:
+        require_clear(asked, plan, cost)
     if asked.run.cohort is None and plan.run.cohort < len(names):
         print_warnings([f"{plan.run.cohort} of {len(names)} users are asked: the others have too little left"])
+    _try_measure(plan)
     return plan, cost
 
 

@@ -170,7 +170,7 @@ def _tuned(home: StateDirectory, tuning: Tuning, runs: Sequence[RunView], look: 
             Tried(values, run.id, run.spent_epsilon, (at := answers[run.id]).value, at.low, at.high)
             for values, run in zip(tuning.settings, runs, strict=True)
         ]
-        order = [[run.id for run in runs].index(each.name) for each in look.answer]
+        order = [[run.id for run in runs].index(each.name) for each in look.answer[: len(runs)]]
         declared = f"users of the share, charged: epsilon {look.epsilon:.4g} by run {look.run}"
         name = tuning.asks[0] if tuning.asks else ""
     else:

@@ -17,6 +17,7 @@ from fieldfare.questions import Estimate, Question, parse
 from fieldfare.questions.base import WIDE
 from fieldfare.text import counted, decimal
 from fieldfare_server.ledger import Ledger, watch
+from fieldfare_server.ledger.holders import command_to_resume
 from fieldfare_server.ledger.views import RunView
 from fieldfare_server.planning.questions import STEP
 
@@ -79,8 +80,8 @@ def look_of(view: RunView, latest: watch.Latest | None) -> Look | None:
 def _read(
     question: Question, names: tuple[float | str, ...], total: tuple[float, ...], sd: float, users: int
 ) -> tuple[Estimate, ...]:
-    """`Question.answer`, once for all lists that show it."""
-    return question.answer(names, np.array(total), sd, users)
+    """`Question.answer`, once for all lists that show it, and how many users it is about."""
+    return (*question.answer(names, np.array(total), sd, users), *question.having(np.array(total), sd, users))
 
 
 def look(ledger: Ledger, run_id: str) -> Look:
@@ -90,7 +91,8 @@ def look(ledger: Ledger, run_id: str) -> Look:
         found = look_of(view, watch.latest_rounds(snapshot, [run_id]).get(run_id))
     if found is None:
         asks = question_of(view.plan) is not None
-        near = f"fieldfare ask --resume {run_id}" if asks and view.ended_at is None else "fieldfare ask QUESTION.toml"
+        goes_on = asks and view.ended_at is None
+        near = command_to_resume(run_id, view.started_by, "ask") if goes_on else "fieldfare ask QUESTION.toml"
         raise NotFound(f"run {run_id}", "it has no answer." if asks else "it asks no question.", near)
     return found
 

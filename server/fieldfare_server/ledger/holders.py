@@ -19,12 +19,17 @@ def is_simulation(started_by: str) -> bool:
     return started_by.startswith(f"{SIMULATION}@")
 
 
+def command_to_resume(run_id: str, started_by: str, simulated: str = "simulate") -> str:
+    """Return the command that goes on with a run where its users are; `simulated`: of users of this machine."""
+    if is_simulation(started_by):
+        return f"fieldfare {simulated} --resume {run_id}"
+    return f"fieldfare run --resume {run_id} --superlink ..."
+
+
 def require_same_users(run_id: str, started_by: str, here: bool) -> None:
     """Raise `BadInput` where a federation's run would go on with users of this machine (`here`), or the other way."""
-    if (simulated := is_simulation(started_by)) != here:
-        near = (
-            f"fieldfare {'simulate' if simulated else 'run'} --resume {run_id}{'' if simulated else ' --superlink ...'}"
-        )
+    if is_simulation(started_by) != here:
+        near = command_to_resume(run_id, started_by)
         why = "it began with other users: a federation's are not those of this machine's task."
         raise BadInput(f"run {run_id}", why, near, code="other-users")
 

@@ -54,6 +54,7 @@ def ask(
         >>> print(look)
         question: mean of rows from 0.0 to 50.0, task digits
           mean: ... (... to ...)
+          users with a value: ... to 100, and the answer tells no more
         100 users answered; epsilon 0.5 at delta 0.001, charged to population demo by run ...
 
     Guarantee: the answer, together with all that other runs and questions release, is within the population's
@@ -117,25 +118,24 @@ def ask(
         if not resume or asks or said or population or budget is not None or ledger is None:
             raise NotGiven("ask", "needs a question, or resume=RUN with its ledger alone.", "ff.ask({...})")
         return resumed(home, resume, dry_run=dry_run)
+    how = {"fresh": ledger is None, "dry": dry_run, "accept_delta": accept_delta}
     if clip_of is not None:
         own = {"population": population or clip_of.privacy.population, **said}
         named = clip_of.privacy.model_copy(update=own)
         of = clip_of.model_copy(update={"privacy": named})
         wanted = Asked.clip_of(of) if epsilon is None else Asked.clip_of(of, epsilon)
-        return _put(home, wanted, budget, ledger is None, dry_run=dry_run, accept_delta=accept_delta, clip=True)
+        return _put(home, wanted, budget, **how, clip=True)
     run = {"task": hold(task) if isinstance(task, Task) else task, **size}
     table = {"question": question, "run": run, "task": dict(parameters or {}), "privacy": privacy}
     asked = Asked.of(table if client is None else {**table, "client": client})
-    return _put(home, asked, budget, ledger is None, dry_run=dry_run, accept_delta=accept_delta)
+    return _put(home, asked, budget, **how, clip=False)
 
 
 def _ask_grid(grid: Any, asked: Asked, home: StateDirectory, budget: Budget | None, app: dict[str, Any]) -> Look:
     """Ask the users of a grid's nodes; `app`: as `Asking` takes. Raises `BadInput` for what only a task can answer."""
     if asked.question.is_of_task:
-        why = "a Flower app has no such measure."
-        raise Conflict(
-            f"question of {asked.question.kind!r} by {asked.question.measure!r}", why, "task=, without grid="
-        )
+        what = f"question of {asked.question.kind!r} by {asked.question.measure!r}"
+        raise Conflict(what, "a Flower app has no such measure.", "task=, without grid=")
     if app["dialect"] == "cohort":
         asked.plan_for_nodes()  # refuses where it is not said how many
     if isinstance(budget, tuple):
@@ -146,28 +146,21 @@ def _ask_grid(grid: Any, asked: Asked, home: StateDirectory, budget: Budget | No
 
 
 def _put(
-    home: StateDirectory,
-    asked: Asked,
-    budget: Budget | None,
-    fresh: bool,
-    *,
-    dry_run: bool,
-    accept_delta: bool,
-    clip: bool = False,
+    home: StateDirectory, asked: Asked, budget: Budget | None, *, fresh: bool, dry: bool, accept_delta: bool, clip: bool
 ) -> Look | Offer:
     """Ask in `home`, which is a temporary one where it is `fresh`."""
     try:
         plan, cost = priced(asked, int(asked.plan(1).takes(user_names(asked.of_users)).sum()))
         if clip:
             require_clear(asked, plan, cost)
-        if dry_run and fresh:
+        if dry and fresh:
             user_names(plan.task_reference)  # an unknown measure or run
             return Offer.of(plan, cost)
-        if not dry_run:
+        if not dry:
             home.prepare()
             with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
                 make_population(opened, asked.privacy.population, [plan], [cost], budget)
-        return offer(home, asked) if dry_run else put(home, asked, accept_delta=accept_delta)
+        return offer(home, asked) if dry else put(home, asked, accept_delta=accept_delta)
     finally:
         # Each question has a table of its own, and a notebook asks many.
         forget_users()

@@ -244,15 +244,11 @@ def plan_for(asked: Asked, names: NDArray[np.uint64], ledger: Reader) -> tuple[P
     Raises `BadInput` where there is no such population.
     """
     plan, cost = priced(asked, len(names))
-    if asked.run.cohort is not None:
-        return plan, cost
     demand = demand_of(plan, cost)
-    if demand is None:
+    if asked.run.cohort is not None or demand is None:
         return plan, cost
     position, newcomers = ledger.position(asked.privacy.population, names)
     if position.room is None:
         return plan, cost
     able = int((position.room >= demand.most).sum()) + (newcomers if position.newcomer >= demand.most else 0)
-    if not 0 < able < len(names):
-        return plan, cost
-    return priced(asked, able)
+    return priced(asked, able) if 0 < able < len(names) else (plan, cost)

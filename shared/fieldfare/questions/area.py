@@ -49,7 +49,7 @@ class Auc(Question):
     def read(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
         negative, positive = total.reshape(2, self.bins)
         if min(negative.sum(), positive.sum()) < FEWEST * sd * math.sqrt(self.bins):
-            return (Estimate("auc", None, None, None),)
+            return (Estimate("auc", None, 0.0, 1.0),)
         value = float(_area(total[None])[0])
         # The seed is public: the draws stand for noise that is known in law, and hide nothing.
         again = _area(total + sd * np.random.default_rng(0).standard_normal((_DRAWS, self.width)))

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -66,13 +67,13 @@ class Estimate:
     """One number of an answer, and the interval that holds what it would be without noise, with probability 95 %."""
 
     name: str
-    value: float | None  # None: the noise is too large to say
-    low: float | None
-    high: float | None
+    value: float | None  # None: the interval is all that can be said
+    low: float
+    high: float
 
     def __str__(self) -> str:
-        if self.value is None or self.low is None or self.high is None:
-            return f"{self.name}: the noise is too large to say"
+        if self.value is None:
+            return f"{self.name}: {self.low:.6g} to {self.high:.6g}, and the answer tells no more"
         return f"{self.name}: {self.value:.6g} ({self.low:.6g} to {self.high:.6g})"
 
     @classmethod
@@ -80,6 +81,12 @@ class Estimate:
         """An estimate with normal noise, cut to what is possible: from `least` to `most`."""
         low, middle, high = (min(max(each, least), most) for each in (value - WIDE * sd, value, value + WIDE * sd))
         return cls(name, middle, low, high)
+
+    @classmethod
+    def at_least(cls, name: str, sums: Floats, sd: float, users: int) -> Self:
+        """How many of `users` have a value: one who has moves each of `sums` by 1 at most, one who has none by 0."""
+        beyond = NormalDist().inv_cdf(1 - 0.025 / len(sums)) * sd
+        return cls(name, None, min(max(0, math.ceil(np.abs(sums).max() - beyond)), users), users)
 
 
 class Question(Table):
@@ -177,6 +184,10 @@ class Question(Table):
             sd: standard deviation of the noise in each of its numbers.
             users: how many answered, which is public.
         """
+
+    def having(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
+        """How many users have a value, by the same sum; empty where `read` says it, or means nothing else by none."""
+        return ()
 
     @abstractmethod
     def spread(self, sd: float, users: int) -> tuple[tuple[str, float], ...]:

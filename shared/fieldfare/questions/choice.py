@@ -104,6 +104,10 @@ class Choose(Question):
             for place in order.tolist()
         )
 
+    def having(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
+        sums, error = math.sqrt(self.width) * total, math.sqrt(self.width) * sd
+        return () if self.shows == "best" else (Estimate.at_least("users with a value", sums, error, users),)
+
     def spread(self, sd: float, users: int) -> tuple[tuple[str, float], ...]:
         if self.shows == "best":
             return (("how far below the best mean, half of the bound", self._behind(sd, users) / WIDE),)

@@ -104,7 +104,7 @@ class Quantile(_Bins):
         errors = self._errors(sd)
         counted = float(below[-1]) if self.some else float(users)
         if counted < FEWEST * errors[-1]:
-            return tuple(Estimate(f"{share:g}", None, None, None) for share in self.at)
+            return tuple(Estimate(f"{share:g}", None, self.low, self.high) for share in self.at)
         smooth = isotonic(below)
         return tuple(self._read_one(share, counted, below, smooth, errors) for share in self.at)
 
@@ -116,13 +116,20 @@ class Quantile(_Bins):
         noise = WIDE * (errors + (share * errors[-1] if self.some else 0.0))
         within = (np.concatenate([[-np.inf], (below - noise)[:-1]]) <= sought) & (below + noise >= sought)
         held = np.flatnonzero(within)
+        if not held.size:  # fewer users have a value
+            return Estimate(f"{share:g}", None, self.low, self.high)
         bin = min(int(np.searchsorted(smooth, sought)), self.bins - 1)
-        first, last = (min(bin, int(held[0])), max(bin, int(held[-1]))) if held.size else (bin, bin)
+        first, last = min(bin, int(held[0])), max(bin, int(held[-1]))
         start = float(smooth[bin - 1]) if bin else 0.0
         part = float(np.clip((sought - start) / max(float(smooth[bin]) - start, 1e-300), 0.0, 1.0))
         low, high = edges[bin], edges[bin + 1]
         value = low * (high / low) ** part if self.spacing == "log" else low + (high - low) * part
         return Estimate(f"{share:g}", float(value), float(edges[first]), float(edges[last + 1]))
+
+    def having(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
+        mechanism, error = _prefix_sums(self.bins), float(self._errors(sd)[-1])
+        number = float((mechanism.noising_matrix(self.bins) @ total).sum()) * _largest_column(mechanism)
+        return (Estimate.normal("users with a value", number, error, 0, users),)
 
     def spread(self, sd: float, users: int) -> tuple[tuple[str, float], ...]:
         return (("share of users below a value", float(self._errors(sd).max()) / users),)

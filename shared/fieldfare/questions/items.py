@@ -158,9 +158,7 @@ class Items(Question):
         """How many users have each value that is shown. What is not shown may have as many as the last line says."""
         deviation = sd / self.box
         shown = [
-            Estimate.normal(
-                name if isinstance(name, str) else str(int(name)), float(count) / self.box, deviation, 0, users
-            )
+            Estimate.normal(str(name if isinstance(name, str) else int(name)), count / self.box, deviation, 0, users)
             for name, count in zip(names, total.tolist(), strict=False)
             if count > 0
         ]

@@ -64,15 +64,12 @@ class Mean(ModelQuestion):
     def read(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
         middle, half = (self.low + self.high) / 2, self._half
         if not self.some:
-            return (
-                Estimate.normal(
-                    "mean", middle + half * float(total[0]) / users, half * sd / users, self.low, self.high
-                ),
-            )
+            one = half / users
+            return (Estimate.normal("mean", middle + one * float(total[0]), one * sd, self.low, self.high),)
         top, bottom = float(total[0]), float(total[1])
         counted = Estimate.normal("users with a value", bottom / _HALF, sd / _HALF, 0, users)
         if bottom < FEWEST * sd:
-            return Estimate("mean", None, None, None), counted
+            return Estimate("mean", None, self.low, self.high), counted
         # Fieller: the ratios r for which top - r bottom is within its noise, sd sqrt(1 + r^2).
         noise = (WIDE * sd) ** 2
         a, b, c = bottom**2 - noise, top * bottom, top**2 - noise
@@ -82,6 +79,9 @@ class Mean(ModelQuestion):
             for ratio in (top / bottom, (b - root) / a, (b + root) / a)
         )
         return Estimate("mean", value, low, high), counted
+
+    def having(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
+        return () if self.some else (Estimate.at_least("users with a value", total, sd, users),)
 
     def spread(self, sd: float, users: int) -> tuple[tuple[str, float], ...]:
         one = self._half * sd / users

@@ -62,21 +62,19 @@ class TableSums(Question):
         return found
 
     def read(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
-        names = [
-            f"{name} {place + 1}" if self.entries[name] > 1 else name
-            for name in self.named
-            for place in range(self.entries[name])
-        ]
+        counts = [(name, self.entries[name]) for name in self.named]
+        names = [f"{name} {at + 1}" if count > 1 else name for name, count in counts for at in range(count)]
+        ends = [self.low, self.high, 0.0] if self.norm else [self.low, self.high]
+        least, most, middle = users * min(ends), users * max(ends), users * self._middle
         return tuple(
-            Estimate.normal(
-                name,
-                users * self._middle + self._scale * value,
-                self._scale * sd,
-                users * min(self.low, 0.0) if self.norm else users * self.low,
-                users * max(self.high, 0.0) if self.norm else users * self.high,
-            )
+            Estimate.normal(name, middle + self._scale * value, self._scale * sd, least, most)
             for name, value in zip(names, total.tolist(), strict=True)
         )
+
+    def having(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
+        ends, root = np.cumsum([self.entries[name] for name in self.named]), math.sqrt(self.width)
+        lists = [] if self.norm else zip(self.named, np.split(root * total, ends[:-1]), strict=True)
+        return tuple(Estimate.at_least(f"users with {name}", own, root * sd, users) for name, own in lists)
 
     def spread(self, sd: float, users: int) -> tuple[tuple[str, float], ...]:
         return (("a sum", self._scale * sd),)

@@ -11,6 +11,7 @@ import pytest
 from safetensors.torch import save_file
 
 from fieldfare.accounting.foreign import Foreign
+from fieldfare.errors import NotFound
 from fieldfare.names import OWN_APP, QUESTION, mechanism_word, task_words
 from fieldfare.participation import Adjacency
 from fieldfare.questions import kinds
@@ -27,6 +28,7 @@ from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import JOINED_ONCE, USERS, LyingGrid, TinyTask, plan
 from support.federation import home as new_home
+from support.refusals import coded
 
 LEAK = 1e-7
 ROWS = {"measure": "rows", "low": 0, "high": 10}
@@ -44,7 +46,9 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-def begun(path: Path, look: dict[str, Any], adjacency: Adjacency) -> tuple[StateDirectory, str]:
+def begun(
+    path: Path, look: dict[str, Any], adjacency: Adjacency, actor: str = "coordinator"
+) -> tuple[StateDirectory, str]:
     """A run that asks, of a population with a leak; nobody has answered."""
     state = StateDirectory(path, f"sqlite:///{path / 'ledger.sqlite3'}")
     with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
@@ -59,7 +63,7 @@ def begun(path: Path, look: dict[str, Any], adjacency: Adjacency) -> tuple[State
             "privacy": {"population": "people", "noise_multiplier": 2.0, "delta": 1e-5, "adjacency": adjacency},
         }
     )
-    with Session.begin(state, asked.plan_for_nodes(), identity_is_stable=True) as session:
+    with Session.begin(state, asked.plan_for_nodes(), identity_is_stable=True, actor=actor) as session:
         return state, session.account.id
 
 
@@ -163,3 +167,19 @@ def test_a_look_names_its_task_as_a_run_does_without_parameters() -> None:
         {"run": {"task": QUESTION}, "task": {"of": "csv_task:CsvTask?file=%22a.csv%22", "question": asked}}
     )
     assert words == "question: mean of rows from 0 to 40, task csv_task:CsvTask"
+
+
+@pytest.mark.parametrize(
+    ("actor", "near"),
+    [("simulation", "fieldfare ask --resume {}"), ("coordinator", "fieldfare run --resume {} --superlink")],
+)
+def test_a_question_without_an_answer_names_the_command_that_goes_on_with_it(
+    actor: str, near: str, tmp_path: Path
+) -> None:
+    """A federation's question named `ask --resume`, which refused and named `run --resume`."""
+    state, run_id = begun(tmp_path, LOOKS["mean"], "zero_out", actor)
+    with (
+        Ledger.open(state.ledger) as ledger,
+        pytest.raises(NotFound, check=coded("not-found", "run", near.format(run_id))),
+    ):
+        looks.look(ledger, run_id)

@@ -19,6 +19,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare_client.app import forget_users
 from fieldfare_client.questions import QuestionTask
+from fieldfare_client.users import UserTable
 from fieldfare_server.cli import ask
 from fieldfare_server.cli.application import application
 from fieldfare_server.files.home import StateDirectory
@@ -55,7 +56,7 @@ def test_the_answer_is_near_the_median_of_the_norms_and_is_charged(tmp_path: Pat
     found = ff.ask(clip_of=plan(), epsilon=200.0, population="people", budget=300, ledger=tmp_path)
     of = QuestionTask(TINY, CLIP_QUESTION, plan().client)._asked(TinyTask(), TinyTask().users())
     values = of(np.arange(len(TinyTask().users()))).numbers
-    (median,) = found.answer  # type: ignore[union-attr]
+    median = found.answer[0]  # type: ignore[union-attr]
     ratio = (1e4 / 1e-4) ** (1 / 64)
     assert median.value == pytest.approx(float(np.median(values)), rel=ratio - 1)
     with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
@@ -137,7 +138,6 @@ def test_a_full_disk_leaves_the_plan_as_it_was_and_the_answer_that_was_paid_for_
     path, state = tmp_path / "plan.toml", StateDirectory.of(tmp_path / "home")
     path.write_text(text := reference.template())
     state.prepare()
-    Ledger.open(state.ledger, create=True, head_file=state.head_file).close()
     found = SimpleNamespace(answer=[SimpleNamespace(value=0.1234)])
 
     def full(_: int) -> NoReturn:
@@ -147,8 +147,6 @@ def test_a_full_disk_leaves_the_plan_as_it_was_and_the_answer_that_was_paid_for_
         disk.setattr(os, "fsync", full)
         return found
 
-    monkeypatch.setattr(ask, "_admitted", lambda *_, **__: (None, None))
-    monkeypatch.setattr(ask, "require_clear", lambda *_: None)
     monkeypatch.setattr(ask, "put", put)
     with monkeypatch.context() as disk:
         assert ask.ask_clip(state, path, 0.1, dry_run=False, accept_delta=False) is found
@@ -158,6 +156,28 @@ def test_a_full_disk_leaves_the_plan_as_it_was_and_the_answer_that_was_paid_for_
     monkeypatch.setattr(ask, "put", lambda *_, **__: found)
     ask.ask_clip(state, path, 0.1, dry_run=False, accept_delta=False)
     assert Plan.from_toml(path.read_text()).clipping.norm == 0.123
+
+
+def test_where_too_few_users_have_an_update_the_plan_stays_and_the_answer_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The norm was the last bin's: 8 000."""
+    monkeypatch.setattr(
+        TinyTask, "users", lambda self: UserTable(np.arange(24, dtype=np.uint64), np.zeros(25, int), {})
+    )
+    forget_users()
+    path, state = tmp_path / "plan.toml", StateDirectory.of(tmp_path / "home")
+    path.write_text(text := reference.template().replace('task = "digits"', f'task = "{TINY}"'))
+    state.prepare()
+    with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
+        ledger.create_population(Plan.from_toml(text).privacy.population, 300.0, 1e-5, simulated=True, actor="test")
+    found = ask.ask_clip(state, path, 200.0, dry_run=False, accept_delta=False)
+    forget_users()
+    median, users = found.answer  # type: ignore[union-attr]
+    assert (median.value, median.low, median.high) == (None, 1e-4, 1e4)
+    assert users.high < 1
+    assert path.read_text() == text
+    assert "is left as it is" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_delta_and_an_adjacency_that_are_given_are_the_questions(tmp_path: Path) -> None:

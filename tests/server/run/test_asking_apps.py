@@ -77,9 +77,8 @@ def test_the_median_of_norms_that_nodes_tell_is_charged_and_in_its_interval(tmp_
     app = querying_app(lambda partition, _: told(norm=0.1 * (1 + partition)))
     bounds = {"low": 1e-3, "high": 1e2, "bins": 64, "spacing": "log"}
     found = ask(app, {"kind": "quantile", "measure": "norm", "at": [0.5], **bounds}, tmp_path, nodes=40)
-    (median,) = found.answer
-    assert median.low is not None
-    assert median.high is not None
+    median, users = found.answer
+    assert users.value == pytest.approx(40, abs=0.5)
     # Noise of .02 x 2.4 users: the ends are those of the bins (ratio 1.2) about 2.0 and 2.1.
     assert 2.0 / 1.45 < median.low <= 2.05 <= median.high < 2.1 * 1.45
     with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
@@ -125,8 +124,10 @@ def test_sums_of_lists_are_those_of_the_nodes_and_what_is_sent_arrives(tmp_path:
     content = RecordDict({"config": ConfigRecord({"features": ["a", "b"]})})
     found = ask(querying_app(reply), SUMS, tmp_path, content=content)
     # The scale is 5 sqrt(3) = 8.7, so noise of .17 a sum: 6 standard deviations are 1.1.
-    assert [each.name for each in found.answer] == ["a 1", "a 2", "b"]
-    assert [each.value for each in found.answer] == pytest.approx([6, 12, 4], abs=1.1)
+    assert [each.name for each in found.answer] == ["a 1", "a 2", "b", "users with a", "users with b"]
+    assert [each.value for each in found.answer[:3]] == pytest.approx([6, 12, 4], abs=1.1)
+    # Zero is as far from the middle as may be, and 1 nearly: one node told 0, 1, 2 and 3 of ten as a's first number.
+    assert [(each.low, each.high) for each in found.answer[3:]] == [(3, 4), (4, 4)]
 
 
 HOSTILE: dict[str, tuple[Callable[[], RecordDict | None], float, dict[str, int]]] = {
@@ -291,6 +292,6 @@ def test_the_mean_of_a_thousand_nodes_is_within_two_hundredths_at_epsilon_1(tmp_
     found = ask(app, question, home.root, nodes=1000, epsilon=1.0, noise_multiplier=None, budget=2.0)
     assert found.users == 1000
     assert found.epsilon == pytest.approx(1.0, rel=1e-3)
-    (mean,) = found.answer
+    mean = found.answer[0]
     assert abs((mean.value or 0.0) - 0.5) < 0.02
     assert (mean.high or 0.0) - (mean.low or 0.0) < 0.0075
