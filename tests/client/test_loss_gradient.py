@@ -74,7 +74,7 @@ class Calls:
         return self.loss(outputs, targets) * self.factor
 
 
-@pytest.mark.parametrize("loss", [entropy, weighted, mixing, overwriting, logistic])
+@pytest.mark.parametrize("loss", [entropy, weighted, mixing, overwriting, renaming, logistic])
 def test_what_is_repeated_has_the_same_bits(loss: Loss) -> None:
     calls = Calls(loss)
     repeating, mapping = LossGradient(calls), LossGradient(loss)
@@ -88,7 +88,7 @@ def test_what_is_repeated_has_the_same_bits(loss: Loss) -> None:
     assert calls.count <= OFTEN + 4 + 20 // 5 + 1
 
 
-@pytest.mark.parametrize("loss", [entropy, weighted, mixing, overwriting, logistic])
+@pytest.mark.parametrize("loss", [entropy, weighted, mixing, overwriting, renaming, logistic])
 def test_a_sealed_loss_serves_any_number_of_users_and_is_not_called_for_them(loss: Loss) -> None:
     calls = Calls(loss)
     sealed, mapping = SealedLoss(calls, 3), LossGradient(loss)
@@ -99,7 +99,7 @@ def test_a_sealed_loss_serves_any_number_of_users_and_is_not_called_for_them(los
     assert calls.count == 0
 
 
-@pytest.mark.parametrize("loss", [joining, renaming, splitting])
+@pytest.mark.parametrize("loss", [joining, splitting])
 def test_a_loss_with_other_operations_is_mapped_every_time(loss: Loss) -> None:
     calls = Calls(loss)
     gradients = LossGradient(calls)

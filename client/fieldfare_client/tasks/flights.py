@@ -89,9 +89,8 @@ def read_csv(lines: Iterable[str]) -> tuple[NDArray[np.str_], dict[str, NDArray[
 
 def features(code: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
     """Make the model's inputs, float32 (rows, FEATURES), from columns of `read_csv`."""
-    rows, (places, summer) = len(code), _by_code(code.device)
-    codes = code.to(torch.int64)
-    inputs = torch.zeros(rows, FEATURES + 1, device=code.device)
+    codes, (places, summer) = code.to(torch.int64), _by_code(code.device)
+    inputs = torch.zeros(len(code), FEATURES + 1, device=code.device)
     inputs.scatter_(1, places.gather(0, codes), 1.0)
     torch.sub(distance, 1, out=inputs[:, STARTS[-1]])
     torch.take(summer, codes[:, 2] * 256 + codes[:, 3], out=inputs[:, STARTS[-1] + 1])
@@ -105,8 +104,7 @@ def _by_code(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     places = codes[:, None] + torch.tensor(STARTS[:-1], device=device)
     places[255] = FEATURES
     hour, month = codes[:, None], codes[None]
-    summer = ((month == 5) | (month == 6)) & (hour != 255)
-    return places, (hour.to(torch.float32) - 9) / 10 * summer
+    return places, (hour.to(torch.float32) - 9) / 10 * (((month == 5) | (month == 6)) & (hour != 255))
 
 
 def _source() -> Path:

@@ -186,6 +186,7 @@ class _Operations:
     calls: Sequence[_Call]
     values: Sequence[Any]  # tensors and numbers that no operation makes, in their places; the others are None
     gradient: int
+    whole: bool  # whether one changes what others read by another name: then all are repeated as they were
 
     def repeat(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         values = [outputs, targets, *self.values[2:]]
@@ -197,6 +198,8 @@ class _Operations:
 
     def folded(self) -> _Operations:
         """Do now what needs neither outputs nor targets; leave out what is turned back or is for the loss alone."""
+        if self.whole:
+            return self
         values, varying, calls = list(self.values), {0, 1}, list[_Call]()
         place_of, turned = list(range(len(values))), dict[int, int]()  # where each value is found
         for call in self.calls:
@@ -215,7 +218,7 @@ class _Operations:
             if call.result in needed:
                 needed.update(call.places)
                 kept.append(call)
-        return _Operations(kept[::-1], values, gradient)
+        return replace(self, calls=kept[::-1], values=values, gradient=gradient)
 
 
 def _some(values: torch.Tensor, users: int) -> torch.Tensor:
@@ -300,57 +303,53 @@ def _record(
 
 
 def _operations(
-    recorder: _Recorder, outputs: torch.Tensor, targets: torch.Tensor, gradient: torch.Tensor
+    recorder: _Recorder, outputs: torch.Tensor, targets: torch.Tensor, gradient: torch.Tensor, whole: bool = False
 ) -> _Operations | None:
     places = dict[int | None, int]({id(outputs): 0, id(targets): 1})
     values, calls = list[Any]([None, None]), list[_Call]()
     # By memory: the tensors that were seen in it, and `None` where no operation has made it.
     seen = defaultdict[int, set[int | None]](set, {_memory(given): {None} for given in (outputs, targets)})
 
-    def place(value: object) -> int:
-        if isinstance(value, torch.Tensor):
-            if id(value) in places:
-                return places[id(value)]
-            places[id(value)] = len(values)  # the task's own, such as weights of classes
-            seen[_memory(value)].add(None)
+    def put(value: object, name: object) -> int:
+        places[id(name)] = len(values)
         values.append(value)
         return len(values) - 1
 
-    def give(result: torch.Tensor) -> int:
-        places[id(result)] = len(values)
-        values.append(None)
-        return len(values) - 1
+    def place(value: object) -> int:
+        if isinstance(value, torch.Tensor) and id(value) in places:
+            return places[id(value)]
+        if isinstance(value, torch.Tensor):  # the task's own, such as weights of classes
+            seen[_memory(value)].add(None)
+        return put(value, value)
 
     for operation, arguments, keywords, result in recorder.calls:
         results = result if isinstance(result, tuple) else (result,)
         others = [value for value in arguments if type(value) not in PLAIN]
-        drawn = torch.Tag.nondeterministic_seeded in getattr(operation, "tags", ())
+        hidden = any(map(_holds_tensor, (*others, *keywords.values()))) or any(type(p) not in PLAIN for p in results)
         foreign = getattr(operation, "namespace", "aten") != "aten"
-        if (
-            drawn
-            or foreign
-            or any(map(_holds_tensor, (*others, *keywords.values())))
-            or any(type(part) not in PLAIN for part in results)
-        ):
+        if hidden or foreign or torch.Tag.nondeterministic_seeded in getattr(operation, "tags", ()):
             return None
         used, schema, names = tuple(map(place, arguments)), getattr(operation, "_schema", None), set[int | None]()
         if schema is not None and schema.is_mutable:
             # Nobody else keeps what it changes, or sees a part of it: so a new tensor does as well.
-            operation, names = None if keywords else _apart(operation, arguments), seen[_memory(arguments[0])]
-            if operation is None or {places.get(name) for name in names} != {used[0]}:
+            apart, names = None if keywords else _apart(operation, arguments), seen[_memory(arguments[0])]
+            if None in names:
                 return None
+            if not whole and (apart is None or {places.get(name) for name in names} != {used[0]}):
+                return _operations(recorder, outputs, targets, gradient, whole=True)
+            operation = operation if whole else apart
         for part in results:
             seen[_memory(part)].add(id(part))
         # Another name for the same numbers.
-        if operation is _aten.detach.default or (operation is _aten.clone.default and not keywords):
+        if operation is _aten.detach.default or (operation is _aten.clone.default and not (keywords or whole)):
             places[id(result)] = used[0]
             continue
-        calls.append(_Call(_quick(operation, arguments, keywords), used, keywords, whole := give(result)))
-        places.update(dict.fromkeys(names, whole))
+        calls.append(_Call(_quick(operation, arguments, keywords), used, keywords, made := put(None, result)))
+        places.update(dict.fromkeys(() if whole else names, made))
         for number, part in enumerate(result if isinstance(result, tuple) else ()):
-            calls.append(_Call(operator.getitem, (whole, place(number)), {}, give(part)))
+            calls.append(_Call(operator.getitem, (made, place(number)), {}, put(None, part)))
     wanted = places.get(id(gradient))
-    return None if wanted is None else _Operations(calls, values, wanted)
+    return None if wanted is None else _Operations(calls, values, wanted, whole)
 
 
 def _memory(values: torch.Tensor) -> int:
