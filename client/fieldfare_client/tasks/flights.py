@@ -16,6 +16,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import IO, ClassVar
 
@@ -88,16 +89,22 @@ def read_csv(lines: Iterable[str]) -> tuple[NDArray[np.str_], dict[str, NDArray[
 
 def features(code: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
     """Make the model's inputs, float32 (rows, FEATURES), from columns of `read_csv`."""
-    rows = len(code)
-    shifted = code.to(torch.int64) + torch.tensor(STARTS[:-1], device=code.device)
-    shifted[code == 255] = FEATURES
-    inputs = torch.zeros(rows, FEATURES + 1, device=code.device)
-    inputs.scatter_(1, shifted, 1.0)
-    inputs[:, STARTS[-1]] = distance - 1
-    hour, month = code[:, 2], code[:, 3]
-    summer = ((month == 5) | (month == 6)) & (hour != 255)
-    inputs[:, STARTS[-1] + 1] = (hour.to(torch.float32) - 9) / 10 * summer
+    codes, (places, summer) = code.to(torch.int64), _by_code(code.device)
+    inputs = torch.zeros(len(code), FEATURES + 1, device=code.device)
+    inputs.scatter_(1, places.gather(0, codes), 1.0)
+    torch.sub(distance, 1, out=inputs[:, STARTS[-1]])
+    torch.take(summer, codes[:, 2] * 256 + codes[:, 3], out=inputs[:, STARTS[-1] + 1])
     return inputs[:, :FEATURES]
+
+
+@cache
+def _by_code(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make the feature of each code of each group, (256, groups), and what an hour counts in a month, (256, 256)."""
+    codes = torch.arange(256, device=device)
+    places = codes[:, None] + torch.tensor(STARTS[:-1], device=device)
+    places[255] = FEATURES
+    hour, month = codes[:, None], codes[None]
+    return places, (hour.to(torch.float32) - 9) / 10 * (((month == 5) | (month == 6)) & (hour != 255))
 
 
 def _source() -> Path:

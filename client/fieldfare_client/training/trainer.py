@@ -514,16 +514,15 @@ class Trainer:
         if not len(failing) and prepares_nothing(self.task):
             inputs, targets = standard_dtypes(self.task.prepare(rows.columns))
             return Chunk(self._floating(inputs), targets, plan, sizes, bool(wide))
-        ends = np.cumsum(rows.sizes).tolist()
+        columns = [torch.split(column, rows.sizes.tolist()) for column in rows.columns.values()]
         parts: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         with own_randomness(0):
-            for place, (size, end) in enumerate(zip(rows.sizes.tolist(), ends, strict=True)):
+            for place, size in enumerate(rows.sizes.tolist()):
                 if not size or place in failing:
                     continue
                 reseed(int(keys[place]))
-                inputs, targets = standard_dtypes(
-                    self.task.prepare({name: column[end - size : end] for name, column in rows.columns.items()})
-                )
+                own = dict(zip(rows.columns, (column[place] for column in columns), strict=True))
+                inputs, targets = standard_dtypes(self.task.prepare(own))
                 if inputs.shape[0] != size or targets.shape[0] != size:
                     # Else every later user would train on the rows of the one before.
                     raise WrongForm(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
