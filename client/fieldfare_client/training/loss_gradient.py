@@ -286,13 +286,7 @@ def _differentiate(losses_of: Loss, outputs: torch.Tensor, targets: torch.Tensor
     return gradient
 
 
-def _record(
-    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    outputs: torch.Tensor,
-    targets: torch.Tensor,
-    *,
-    turned: bool = True,
-) -> _Operations | None:
+def _record(function: Loss, outputs: torch.Tensor, targets: torch.Tensor, *, turned: bool = True) -> _Operations | None:
     """Return the operations of `function`; None where they are no plain list of torch's own.
 
     turned: as `_Recorder`'s.
