@@ -127,6 +127,8 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: new_ledger().create_population(8.0, "p", 1e-5, actor="a"),  # type: ignore[arg-type]
         "epsilon = 'p'",
     ),
+    "a plan file's text, parsed": (lambda: ff.Plan.parse("epsilon = 1"), "is a str, not a mapping.*from_toml"),  # type: ignore[arg-type]
+    "a plan file's path": (lambda: ff.Plan.from_toml(Path("plan.toml")), "is a PosixPath, not text.*read_text"),  # type: ignore[arg-type]
     "no run": (lambda: new_ledger().run(None), "the ledger has none of that id"),  # type: ignore[arg-type]
     "a timeout in words": (lambda: start(timeout="10"), "timeout = '10'"),
     "the older interface": (

@@ -31,7 +31,7 @@ from pydantic import (
 from fieldfare import aggregation, clipping
 from fieldfare.aggregation import PLAIN, AggregationSpec
 from fieldfare.clipping import ClippingSpec
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, WrongForm
 from fieldfare.keywords import SIGNATURE, PlanType
 from fieldfare.mechanisms.base import MechanismSpec
 from fieldfare.mechanisms.registry import parse as parse_mechanism
@@ -81,12 +81,9 @@ def parse_server_optimizer(spec: ServerOptimizerSpec | Mapping[str, object]) -> 
     try:
         optimizers = importlib.import_module(SERVER_OPTIMIZERS)
     except ModuleNotFoundError as error:
-        raise BadInput(
-            "server_optimizer",
-            f"its kinds come with the server, which is not installed (there is no module {error.name!r}).",
-            "pip install 'fieldfare[server]'",
-            code="server-not-installed",
-        ) from error
+        why = f"its kinds come with the server, which is not installed (there is no module {error.name!r})."
+        near = "pip install 'fieldfare[server]'"
+        raise BadInput("server_optimizer", why, near, code="server-not-installed") from error
     parsed: ServerOptimizerSpec = optimizers.parse(spec)
     return parsed
 
@@ -417,6 +414,9 @@ class Plan(Table, metaclass=PlanType):
     @classmethod
     def parse(cls, table: Mapping[str, object]) -> Plan:
         """Validate a mapping. Raises `BadInput` with all faults: key, value and nearest allowed value of each."""
+        if not isinstance(table, Mapping | Plan):
+            near = "ff.Plan.from_toml(text)" if isinstance(table, str) else "ff.Plan.parse({...})"
+            raise WrongForm("the plan", f"is a {type(table).__name__}, not a mapping.", near)
         return cls._validate(table, stored=False)
 
     @classmethod
@@ -438,6 +438,8 @@ class Plan(Table, metaclass=PlanType):
     @classmethod
     def from_toml(cls, text: str) -> Plan:
         """Validate a plan file's text. Raises `BadInput` with all faults and their lines."""
+        if not isinstance(text, str):
+            raise WrongForm("the plan", f"is a {type(text).__name__}, not text.", "ff.Plan.from_toml(path.read_text())")
         try:
             table = tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as error:
