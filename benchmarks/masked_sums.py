@@ -114,6 +114,7 @@ def main() -> None:
         lines.append(
             f"| {numel:.0e} | {best['node']:.4f} | {best['server']:.3f} | {best['blinder']:.3f} | {best['bytes']:.0f} |"
         )
+    lines += ["", "A node's reply includes the digest of its instruction, and not what writing it to a network costs."]
     text = "\n".join(lines) + "\n"
     print(text)
     if options.out:  # in its place: other measurements follow there
