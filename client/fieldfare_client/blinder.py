@@ -177,7 +177,7 @@ class Blinder:
             return refusal(type(error).__name__, message, word)
 
     def answer(self, content: RecordDict) -> RecordDict:
-        """The answer to a question. Raises `BadReply` or `BadInput` for none, `MasksRefused` for a forbidden one."""
+        """The answer to a question. Raises `BadReply` or `BadInput` if malformed, `MasksRefused` if forbidden."""
         asked, running = MasksAsked.read(content), None
         with transaction(self._journal) as journal:
             noise = _admit(journal, asked)

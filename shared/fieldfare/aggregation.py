@@ -16,7 +16,7 @@ from fieldfare.registry import Registry, Table
 
 
 class AggregationSpec(Table):
-    """The `[aggregation]` part of a plan. One final subclass a kind; a key that it has not has its default."""
+    """The `[aggregation]` part of a plan. One final subclass a kind."""
 
     kind: str
 
@@ -26,17 +26,17 @@ class AggregationSpec(Table):
     @property
     def fewest_nodes(self) -> int:
         """The fewest nodes of whose replies a round may be the sum; 0: any number."""
-        return int(getattr(self, "least_nodes", 0))
+        return 0
 
     @property
     def party(self) -> str:
         """The public key of the blinder that is a party of its own; "" where there is none."""
-        return str(getattr(self, "blinder", ""))
+        return ""
 
     @property
     def noise_ratio(self) -> float:
         """Standard deviation of the blinder's noise, in units of the server's; 0: it adds none."""
-        return float(getattr(self, "blinder_noise", 0.0))
+        return 0.0
 
     @property
     def widening(self) -> float:
@@ -97,6 +97,18 @@ class Masked(AggregationSpec):
     )
 
     rings: ClassVar[tuple[int, ...]] = (32, 64)
+
+    @property
+    def fewest_nodes(self) -> int:
+        return self.least_nodes
+
+    @property
+    def party(self) -> str:
+        return self.blinder
+
+    @property
+    def noise_ratio(self) -> float:
+        return self.blinder_noise
 
     def check(self, privacy: PrivacySpec, run: RunSpec, scheme: str, samples: bool) -> None:
         if privacy.rounding == "none":

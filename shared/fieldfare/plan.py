@@ -75,9 +75,7 @@ class ServerOptimizerSpec(Table):
 
 
 def parse_server_optimizer(spec: ServerOptimizerSpec | Mapping[str, object]) -> ServerOptimizerSpec:
-    """Return the spec of a mapping such as {"kind": "sgd"}. Raises `BadInput`, also where the server is not
-    installed.
-    """
+    """Return the spec of a mapping such as {"kind": "sgd"}. Raises `BadInput`, also without the server installed."""
     try:
         optimizers = importlib.import_module(SERVER_OPTIMIZERS)
     except ModuleNotFoundError as error:

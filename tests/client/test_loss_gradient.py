@@ -35,7 +35,7 @@ def splitting(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def overwriting(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """What it changes has no other name."""
+    """A loss that overwrites a tensor which nothing else refers to."""
     return entropy((2.0 * outputs).mul_(1.5) + torch.zeros(4).add_(1.0), targets)
 
 
@@ -85,7 +85,7 @@ def test_what_is_repeated_has_the_same_bits(loss: Loss) -> None:
         gradient = repeating(*batch(seed))
         assert torch.equal(gradient, mapping(*batch(seed)))
         torch.testing.assert_close(gradient, expected(loss, *batch(seed)))
-    assert calls.count <= OFTEN + 4 + 20 // 5 + 1
+    assert calls.count <= OFTEN + 7 + 20 // 5
 
 
 @pytest.mark.parametrize("loss", [entropy, weighted, mixing, overwriting, renaming, logistic])
@@ -111,9 +111,9 @@ def test_a_loss_with_other_operations_is_mapped_every_time(loss: Loss) -> None:
 def test_a_loss_that_changes_is_found_at_the_next_chunk_and_never_repeated_again() -> None:
     calls = Calls(entropy)
     gradients = LossGradient(calls)
-    for seed in range(OFTEN + 5):
+    for seed in range(OFTEN + 10):
         gradients(*batch(seed))
-    assert calls.count < OFTEN + 5
+    assert calls.count < OFTEN + 10
     calls.factor, calls.count = 3.0, 0
     gradients.begin()
     for seed in range(5):
@@ -132,7 +132,7 @@ def test_a_loss_that_changes_with_every_call_is_never_repeated() -> None:
     for seed in range(OFTEN + 10):
         found = gradients(*batch(seed))
         torch.testing.assert_close(found, calls.factor * expected(entropy, *batch(seed)))
-    assert calls.count == OFTEN + 10 + 2
+    assert calls.count == OFTEN + 10 + 3, "two of them to record it, and one that differed"
 
 
 def test_a_user_with_numbers_that_are_not_finite_changes_no_other_user() -> None:

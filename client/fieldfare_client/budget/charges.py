@@ -277,7 +277,8 @@ def _increments(cost: Cost, round: int, patterns: Sequence[tuple[int, ...]]) -> 
 
 def _signed(names: Names) -> list[int]:
     """Return pseudonyms as SQLite keeps whole numbers: 64 bits with a sign."""
-    return list(map(int, np.ascontiguousarray(names, np.uint64).view(np.int64)))
+    users: list[int] = np.ascontiguousarray(names, np.uint64).view(np.int64).tolist()
+    return users
 
 
 def _spent(connection: sqlite3.Connection, names: Names, population: str) -> tuple[list[Fraction], Fraction]:

@@ -79,14 +79,18 @@ class LossGradient:
             return self._mapped(outputs, targets)
 
     def _record(self, outputs: torch.Tensor, targets: torch.Tensor) -> _AnyUsers | None:
-        """Record the operations on `FEW` and on `MANY` batches like these; None where they cannot be repeated."""
+        """Record the operations on `FEW` and on `MANY` users' batches like these; None where they cannot be repeated:
+        also where, for a number of `TRIED` users, they do not give the gradient."""
         try:
-            few, many = (_record(self._mapped, _some(outputs, users), _some(targets, users)) for users in (FEW, MANY))
+            batches = [(_some(outputs, users), _some(targets, users)) for users in (FEW, MANY, *TRIED)]
+            few, many = (_record(self._mapped, *batch) for batch in batches[:2])
         except RuntimeError:  # users who share memory, say; an error of the loss itself, it raises again
             return None
         if few is None or many is None or len(few.values) != len(many.values):
             return None
-        return lru_cache(MOST)(partial(_resized, few, many))
+        found = lru_cache(MOST)(partial(_resized, few, many))
+        equal = all(_same(found(len(batch[0])), self._eager(*batch), *batch) for batch in batches[2:])
+        return found if equal else None
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the gradient of every user's mean loss at `outputs`.
@@ -154,11 +158,8 @@ class SealedLoss(LossGradient):
             return values.to(outputs.device), targets.expand(users, rows, *targets.shape[2:]).contiguous()
 
         for rows in range(1, self.rows + 1):
-            if (found := self._record(*make_up(MANY, rows))) is None:
-                raise ValueError("the loss is more than torch's operations on outputs and targets")
-            for batch in [make_up(users, rows) for users in TRIED]:
-                if not _same(found(len(batch[0])), self._eager(*batch), *batch):
-                    raise ValueError("the gradient of the loss is no function of outputs and targets")
+            if (found := self._record(*make_up(max(TRIED), rows))) is None:
+                raise ValueError("the gradient is more than torch's operations on outputs and targets")
             recorded[rows] = found
         self._of_rows = recorded
 
@@ -360,7 +361,7 @@ def _apart(operation: Any, arguments: Sequence[Any]) -> Any:
 
 
 def _quick(operation: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
-    """Return torch's own name for `operation`, which takes half the time to call, where it gives the same bits."""
+    """Return torch's short name for `operation`, half the time to call, if it gives the same bits; else `operation`."""
     name = operation._schema.name.removeprefix("aten::") if hasattr(operation, "_schema") else ""
     quick: Any = getattr(torch._C._VariableFunctions, name, None) or getattr(torch._C.TensorBase, name, None)
     try:

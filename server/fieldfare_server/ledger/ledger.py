@@ -252,7 +252,7 @@ class Ledger(Reader, metaclass=Shown):
     def population_or_new(
         self, name: str, epsilon: float, delta: float, *, adjacency: Adjacency, simulated: bool, actor: str
     ) -> tuple[views.PopulationView, bool]:
-        """Return a population, and whether this call made it, with this budget, because there was none of that name.
+        """Return the population of that name, and whether this call made it: with this budget, where there was none.
 
         Raises as `create_population`.
         """

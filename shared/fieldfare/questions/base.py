@@ -186,7 +186,7 @@ class Question(Table):
         """
 
     def having(self, total: Floats, sd: float, users: int) -> tuple[Estimate, ...]:
-        """How many users have a value, by the same sum; empty where `read` says it, or means nothing else by none."""
+        """How many users have a value, by the same sum. Empty where `read` says it, or where none counts as zero."""
         return ()
 
     @abstractmethod

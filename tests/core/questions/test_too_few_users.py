@@ -1,4 +1,4 @@
-"""What an answer says where few users, or none, have a value: never a number that they do not have.
+"""What an answer says where few users have a value, or none has: it shows no number that they do not have.
 
 1 000 users answer at epsilon 1, and 0, 1, 5, 20, 100, 300 or all of them have a value. Of 200 draws of the noise, an
 estimate that is shown is wrong in 5 % at most, and so is the interval of how many have a value. A test fails where
@@ -44,7 +44,7 @@ def values(question: Question, have: int) -> Values:
 
 
 def truths(question: Question, own: Values, sums: Floats) -> dict[str, tuple[float, float] | None]:
-    """What each estimate must hold, whole; None: there is no such number, and none may be told."""
+    """From where to where each estimate's interval must reach at least; None: no such number exists or may be told."""
     have, column = len(own.numbers), own.numbers[:, 0] if own.numbers.size else np.zeros(0)
     found: dict[str, tuple[float, float] | None] = {"users with a value": (have, have)}
     if question.kind == "quantile":
