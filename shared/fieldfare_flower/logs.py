@@ -19,8 +19,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import TracebackType
@@ -43,19 +42,25 @@ _SECRETS = (
 )
 
 
-@contextmanager
-def about(run: str, round: int | None = None, stamp: Callable[[float], float] | None = None) -> Iterator[None]:
+class about:
     """Mark the lines that this thread logs inside the block with `run` and `round`.
 
-    stamp: when a line was logged (seconds since 1970) -> the time that it shows; None: as the block around
-    this one, and without one the time itself. A run whose times are secret shows its scheduled times.
+    Not a generator: one that a Ctrl-C ends as its block begins would put its old marks back whenever it is collected.
     """
-    context, stamped = _context.set((run, round)), _stamp.set(stamp or _stamp.get())
-    try:
-        yield
-    finally:
-        _context.reset(context)
-        _stamp.reset(stamped)
+
+    def __init__(self, run: str, round: int | None = None, stamp: Callable[[float], float] | None = None) -> None:
+        """Args:
+        stamp: when a line was logged (seconds since 1970) -> the time that it shows; None: as the block around
+            this one, and without one the time itself. A run whose times are secret shows its scheduled times.
+        """
+        self._marks, self._stamps = (run, round), stamp
+
+    def __enter__(self) -> None:
+        self._context, self._stamped = _context.set(self._marks), _stamp.set(self._stamps or _stamp.get())
+
+    def __exit__(self, *raised: object) -> None:
+        _context.reset(self._context)
+        _stamp.reset(self._stamped)
 
 
 def _shown_time(record: logging.LogRecord) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import threading
@@ -53,6 +54,16 @@ def test_a_line_is_one_object_with_the_run_and_round_it_belongs_to(lines: Callab
     assert first["time"].endswith("+00:00")
     assert "run" not in second
     assert "run" not in third
+
+
+def test_a_block_that_was_interrupted_as_it_began_marks_nothing_later(lines: Callable[[], list[Any]]) -> None:
+    with logs.about("r1", 3):
+        begun = logs.about("r1", 4)
+        begun.__enter__()  # a Ctrl-C comes before its block, and the traceback keeps it for a while
+    del begun
+    gc.collect()
+    logging.getLogger("fieldfare.test").warning("of nothing")
+    assert "run" not in lines()[0]
 
 
 def test_secrets_that_an_exception_quotes_are_taken_out(lines: Callable[[], list[Any]]) -> None:
