@@ -44,7 +44,7 @@ def classes() -> dict[str, tuple[str, str]]:
     found = [
         (node.name, [ast.unparse(base) for base in node.bases], ast.get_docstring(node) or "")
         for module in sources()
-        for node in ast.walk(module)
+        for node in statements(module.body)
         if isinstance(node, ast.ClassDef)
     ]
     known = {BASE}
@@ -55,6 +55,14 @@ def classes() -> dict[str, tuple[str, str]]:
         for name, bases, text in more:
             known.add(name)
             every[name] = (next(base for base in bases if base in known), text.split("\n")[0])
+
+
+def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Every statement of a block and of the blocks in it."""
+    for statement in body:
+        yield statement
+        for block in _blocks(statement):
+            yield from statements(block)
 
 
 def code_of(kind: str) -> str:
