@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import secrets
 import shutil
 import time
@@ -123,12 +124,14 @@ class Ledger(Reader, metaclass=Shown):
         # A database that is not there when a command starts is told at once; one that goes away later is waited for.
         database = Database(url, create=create, patience=min(patience, OPENING))
         try:
-            if database.path is not None and database.path.parent.is_file():
+            parents = () if database.path is None else database.path.parents
+            at = next(filter(os.path.lexists, parents), None)
+            if at is not None and not at.is_dir():
                 raise LedgerError(
                     f"ledger {database.name}",
-                    f"{database.path.parent} is a file.",
+                    f"{at} is {'a file' if at.exists() else 'a link to a place that is not there'}.",
                     "a directory, which FIELDFARE_HOME or --home names",
-                    code="home-is-a-file",
+                    code="home-is-no-directory",
                 )
             if not database.exists and not create:
                 raise NoLedger(f"ledger {database.name}", "there is none.", "create one: `fieldfare population create`")

@@ -134,12 +134,15 @@ def test_a_person_needs_a_reason(home: Path) -> None:
     assert answer.exit_code == 2
 
 
-def test_a_home_that_is_a_file_and_a_ledger_that_is_none_are_named(tmp_path: Path) -> None:
+def test_a_home_that_is_none_and_a_ledger_that_is_none_are_named(tmp_path: Path) -> None:
     """Creating a population helps with neither, and there is no run to be resumed."""
-    file = tmp_path / "file"
+    file, link = tmp_path / "file", tmp_path / "link"
     file.write_text("notes")
-    code, refused = ask(file, "budget")
-    assert (code, refused["code"]) == (2, "home-is-a-file")
+    link.symlink_to(tmp_path / "nowhere")
+    for where in (file, file / "below", link, link / "below"):
+        code, refused = ask(where, "budget")
+        assert (code, refused["code"]) == (2, "home-is-no-directory")
+        assert f"{tmp_path / where.relative_to(tmp_path).parts[0]} is " in json.dumps(refused)
     (tmp_path / "ledger.sqlite3").write_text("no database")
     code, refused = ask(tmp_path, "budget")
     assert (code, refused["code"], "resume" in refused["nearest"]) == (2, "database-refused", False)
