@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from sqlalchemy import Connection, column, create_engine, inspect, text
+from sqlalchemy import Connection, NullPool, column, create_engine, inspect, text
 
 from fieldfare.errors import LedgerError, LedgerVersion, NoLedger
 from fieldfare_server.ledger import chain
@@ -126,7 +126,7 @@ def _sqlite_schema(connection: Connection) -> set[tuple[str, str, str]]:
 @lru_cache(maxsize=1)
 def _fresh_schema() -> frozenset[tuple[str, str, str]]:
     """The schema of a new ledger, made in memory by the same migrations."""
-    with create_engine("sqlite://").begin() as connection:
+    with create_engine("sqlite://", poolclass=NullPool).begin() as connection:  # which closes it
         _run(connection, "head")
         return frozenset(_sqlite_schema(connection))
 
