@@ -239,8 +239,13 @@ class World:
         """A life of the first node."""
         return _fork(lambda: self.nodes_wire.train(self.grid, self.node, _nth(point, nth)))
 
-    def live(self, deaths: dict[str, list[tuple[str, int]]]) -> dict[str, int]:
-        """Live to the run's end; returns how often who was killed. deaths: of the parties, each in its order."""
+    def live(
+        self, deaths: dict[str, list[tuple[str, int]]], released: list[tuple[str, float]] | None = None
+    ) -> dict[str, int]:
+        """Live to the run's end; returns how often who was killed.
+
+        deaths: of the parties, each in its order. released: what is found of it whenever the coordinator is dead.
+        """
         start = {"carrier": self.carry, "blinder": self.blind, "node": self.train, "coordinator": self.coordinate}
         deaths = {party: list(deaths.get(party, [])) for party in start}
         killed = dict.fromkeys(start, 0)
@@ -256,7 +261,9 @@ class World:
                         return killed
                     killed[party] += 1
                     self.answers()
-                    self.released()
+                    if party == "coordinator":  # which alone writes to the ledger
+                        held = self.released()
+                        assert released is None or held == released[: len(held)]
                     lives[party] = start[party](*(deaths[party].pop(0) if deaths[party] else ("", 0)))
                 time.sleep(0.005)
         finally:
@@ -412,7 +419,7 @@ def test_whoever_is_killed_each_round_has_one_answer_and_the_run_ends_as_if_nobo
     deaths = {"coordinator": draw(COORDINATOR), "blinder": draw([p for p in BLINDER if noise or p != "hidden"])}
     deaths = {"carrier": draw(CARRIER), **deaths, "node": [("sent", int(generator.integers(1, 5)))]}
     print(f"schedule {schedule}: {deaths}")
-    killed = world.live(deaths)
+    killed = world.live(deaths, released)
     print(f"schedule {schedule}: killed {killed}")
     assert killed["coordinator"]
     assert world.released() == released
@@ -435,7 +442,7 @@ def test_everybody_dies_at_each_point_in_turn_and_the_bytes_are_those_of_a_plain
     world = World(tmp_path / "run", origin, noise)
     points = {"coordinator": COORDINATOR, "blinder": [p for p in BLINDER if noise or p != "hidden"]}
     points |= {"carrier": CARRIER, "node": ["sent"] * 3}
-    killed = world.live({party: [(point, 1) for point in each] for party, each in points.items()})
+    killed = world.live({party: [(point, 1) for point in each] for party, each in points.items()}, released)
     assert killed == {party: len(each) for party, each in points.items()}
     assert world.released() == released
     assert model(world.state) == whole
