@@ -1,5 +1,8 @@
-"""Masked rounds while coordinator, blinder and who carries between them, processes of their own, are killed between a
-round's closing and its commit. A schedule follows from its number: `pytest -m slow FILE -k "[7]"`.
+"""Masked rounds while coordinator, blinder, a node and who carries between them, processes of their own, are killed
+between a reply and its round's commit. A schedule follows from its number: `pytest -m slow FILE -k "[7]"`.
+
+Where no reply is lost, what is released has the bytes of a plain run that nobody kills; where the blinder adds noise of
+its own, of a plain run whose sums got the very same rows of it in clear.
 
 Flower's own SuperLink is killed there in tests/e2e/test_containers_masked.py.
 """
@@ -26,7 +29,10 @@ from flwr.app import Error, Message
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as Proto
 
+from fieldfare.blinder_noise import BlinderNoise
+from fieldfare.masking.words import read
 from fieldfare.noise import SecureNoise
+from fieldfare.nonces import Nonces
 from fieldfare.plan import Plan
 from fieldfare_client import blinder as blinder_module
 from fieldfare_client.blinder import Blinder
@@ -36,6 +42,7 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.pricing import blinder_noise_of
+from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
@@ -52,6 +59,8 @@ after the answer leaves."""
 CARRIER = ["taken", "handed", "answered", "passed"]
 """With the question; once the blinder has it; with the answer; once the coordinator has it. What a SuperLink that is
 killed loses is on its way, too."""
+NODE = ["asked", "sealed", "sent"]
+"""Before it trains; with the masked reply, which is lost then; once that has left."""
 
 
 class Wire:
@@ -89,6 +98,22 @@ class Wire:
                 note("answered")
                 _send(end, *answer)
                 note("passed")
+
+    def train(self, grid: LyingGrid, node: int, passes: Callable[[str], None]) -> None:
+        """Answer as `node` of `grid`, until killed."""
+        while True:
+            end, _ = self.listener.accept()
+            with contextlib.suppress(OSError, EOFError), end:
+                kind, content = _receive(end).decode(), recorddict_from_proto(Proto.FromString(_receive(end)))
+                note = passes if kind == "train" else str
+                note("asked")
+                reply = LyingGrid.answer(grid, Message(content, node, kind))
+                note("sealed")
+                if reply.has_error():
+                    _send(end, b"error", str(reply.error.reason).encode())
+                else:
+                    _send(end, b"content", recorddict_to_proto(reply.content).SerializeToString())
+                note("sent")
 
     def serve(self, blinder: Blinder, sent: Path, passes: Callable[[str], None]) -> None:
         """Answer until killed; each answer is noted in `sent`, durably, before it leaves."""
@@ -133,23 +158,21 @@ def _exactly(file: Any, size: int) -> bytes:
 
 
 class Federation(LyingGrid):
-    """Real nodes, as far as the coordinator can tell, and a blinder behind a wire."""
+    """Real nodes, as far as the coordinator can tell, of which one is behind a wire, as the blinder is."""
 
     simulated = False
 
     def __init__(self, blinder: Blinder, keys: Path) -> None:
         super().__init__(NODES)
         self.name_blinder(blinder, keys)
-        self.wire: Wire | None = None
+        self.wires: dict[int, Wire] = {}
 
     def get_node_ids(self) -> list[int]:
         return [*self._contexts, BLINDER_NODE]
 
     def answer(self, message: Message) -> Message:
-        if message.metadata.dst_node_id != BLINDER_NODE:
-            return super().answer(message)
-        assert self.wire is not None
-        return self.wire.ask(message)
+        wire = self.wires.get(message.metadata.dst_node_id)
+        return super().answer(message) if wire is None else wire.ask(message)
 
 
 def _fork(life: Callable[[], None]) -> int:
@@ -179,7 +202,7 @@ def _nth(point: str, nth: int) -> Callable[[str], None]:
 
 
 class World:
-    """One run: a state directory, a blinder's directory, and lives of the three processes."""
+    """One run: a state directory, a blinder's directory, and lives of the four processes."""
 
     def __init__(self, root: Path, origin: Path, noise: float) -> None:
         root.mkdir()
@@ -188,8 +211,9 @@ class World:
         self.root, self.at, self.sent = root, root / "blinder", root / "sent"
         self.state, self.plan = home(root), masked(Blinder(self.at), noise)
         self.grid = Federation(Blinder(self.at), root / "keys")
-        self.grid.wire = self.wire = Wire(root / "w")
-        self.blinders_wire = Wire(root / "b")
+        self.node = self.grid.get_node_ids()[0]
+        self.wire, self.blinders_wire, self.nodes_wire = (Wire(root / name) for name in "wbn")
+        self.grid.wires = {BLINDER_NODE: self.wire, self.node: self.nodes_wire}
         self.begun = False
 
     def coordinate(self, point: str, nth: int) -> int:
@@ -210,6 +234,56 @@ class World:
     def carry(self, point: str, nth: int) -> int:
         """A life of who carries between them."""
         return _fork(lambda: self.wire.carry(self.blinders_wire, _nth(point, nth)))
+
+    def train(self, point: str, nth: int) -> int:
+        """A life of the first node."""
+        return _fork(lambda: self.nodes_wire.train(self.grid, self.node, _nth(point, nth)))
+
+    def live(
+        self, deaths: dict[str, list[tuple[str, int]]], released: list[tuple[str, float]] | None = None
+    ) -> dict[str, int]:
+        """Live to the run's end; returns how often who was killed.
+
+        deaths: of the parties, each in its order. released: what is found of it whenever the coordinator is dead.
+        """
+        start = {"carrier": self.carry, "blinder": self.blind, "node": self.train, "coordinator": self.coordinate}
+        deaths = {party: list(deaths.get(party, [])) for party in start}
+        killed = dict.fromkeys(start, 0)
+        lives = {party: start[party](*(deaths[party].pop(0) if deaths[party] else ("", 0))) for party in start}
+        try:
+            while True:
+                for party, child in list(lives.items()):
+                    if (code := ended(child)) is None:
+                        continue
+                    del lives[party]
+                    assert code in (0, -signal.SIGKILL), party
+                    if code == 0:
+                        return killed
+                    killed[party] += 1
+                    self.answers()
+                    if party == "coordinator":  # which alone writes to the ledger
+                        held = self.released()
+                        assert released is None or held == released[: len(held)]
+                    lives[party] = start[party](*(deaths[party].pop(0) if deaths[party] else ("", 0)))
+                time.sleep(0.005)
+        finally:
+            for child in lives.values():
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+
+    def once(self) -> None:
+        """The run is done; each round was closed, answered about and committed once; and it verifies."""
+        self.answers()
+        with Ledger.open(self.state.ledger) as ledger:
+            assert ledger.run("run").state == "done"
+            assert verify(ledger, self.state.root, recompute=recharge).ok
+            rows = [row for row in reversed(ledger.journal_rows(limit=1000).items) if row.action.startswith("round.")]
+        for action in ("round.close", "round.commit"):
+            assert [row.round for row in rows if row.action == action] == list(range(ROUNDS))
+        closed = {(row.round, row.body["attempt"]) for row in rows if row.action == "round.close"}
+        assert not closed & {(row.round, row.body["attempt"]) for row in rows if row.action == "round.void"}
+        with sqlite3.connect(self.at / blinder_module.FILE) as journal:
+            assert [round for (round,) in journal.execute("SELECT round FROM answers ORDER BY row")] == [*range(ROUNDS)]
 
     def blind(self, point: str, nth: int) -> int:
         """A life of the blinder."""
@@ -281,15 +355,38 @@ def unkilled(tmp_path_factory: pytest.TempPathFactory) -> dict[float, tuple[Path
             a_plan = masked(blinder, noise)
             blinder.approve(a_plan.digest(), 2, NUMEL, blinder_noise_of(a_plan, NUMEL))
             world = World(root / "run", root / "blinder", noise)
-            others, coordinating = (world.blind("", 0), world.carry("", 0)), world.coordinate("", 0)
-            try:
-                assert os.waitstatus_to_exitcode(os.waitpid(coordinating, 0)[1]) == 0
-            finally:
-                for other in others:
-                    os.kill(other, signal.SIGKILL)
-                    os.waitpid(other, 0)
+            world.live({})
+            world.once()
+            assert model(world.state) == in_clear(root, world.at)
             made[noise] = root / "blinder", world.released(), model(world.state)
     return made
+
+
+def in_clear(root: Path, blinder: Path) -> bytes:
+    """The model of a plain run, to each of whose sums the rows of the blinder's noise were added, if it has some."""
+    with sqlite3.connect(blinder / blinder_module.FILE) as journal:
+        noises = [BlinderNoise.from_json(json.loads(text)) for (text,) in journal.execute("SELECT noise FROM noises")]
+    (root / "plain").mkdir()
+    state, source = home(root / "plain"), SecureNoise(Blinder(blinder)._noise_key)
+    nonces = Nonces(bytes([index] * 16) for index in range(ROUNDS))  # as `known_nonces` makes them
+    streams = [noise.stream(NUMEL, source, nonces) for noise in noises]
+
+    plainly = RunningNoise.privatise
+
+    def privatise(noise: RunningNoise, total: torch.Tensor) -> torch.Tensor:
+        for own, stream in zip(noises, streams, strict=True):
+            taken = own.take_from_(np.zeros(NUMEL, np.uint32), stream)
+            total -= torch.from_numpy(read(taken, 2.0**own.privatiser.spacing_log2))
+        return plainly(noise, total)
+
+    def life() -> None:
+        RunningNoise.privatise = privatise  # type: ignore[method-assign]
+        usual = {"run__round_timeout": 60.0, "run__trust_node_ids": True}
+        with Session.begin(state, plan(run__rounds=ROUNDS, **usual), identity_is_stable=True, run_id="run") as session:
+            FieldfareStrategy(session).start(LyingGrid(NODES))
+
+    assert os.waitstatus_to_exitcode(os.waitpid(_fork(life), 0)[1]) == 0
+    return model(state)
 
 
 def known_nonces(patch: pytest.MonkeyPatch) -> None:
@@ -320,44 +417,55 @@ def test_whoever_is_killed_each_round_has_one_answer_and_the_run_ends_as_if_nobo
         return [(str(generator.choice(points)), int(generator.integers(1, 3))) for _ in range(generator.integers(1, 4))]
 
     deaths = {"coordinator": draw(COORDINATOR), "blinder": draw([p for p in BLINDER if noise or p != "hidden"])}
-    deaths = {"carrier": draw(CARRIER), **deaths}
+    deaths = {"carrier": draw(CARRIER), **deaths, "node": [("sent", int(generator.integers(1, 5)))]}
     print(f"schedule {schedule}: {deaths}")
-    start = {"carrier": world.carry, "blinder": world.blind, "coordinator": world.coordinate}
-    killed = dict.fromkeys(deaths, 0)
-    lives = {party: start[party](*deaths[party].pop(0)) for party in start}
-    try:
-        while lives:
-            for party, child in list(lives.items()):
-                if (code := ended(child)) is None:
-                    continue
-                del lives[party]
-                assert code in (0, -signal.SIGKILL), party
-                if code == 0:
-                    break
-                killed[party] += 1
-                world.answers()
-                if party == "coordinator":
-                    assert world.released() == released[: len(world.released())]
-                lives[party] = start[party](*(deaths[party].pop(0) if deaths[party] else ("", 0)))
-            else:
-                time.sleep(0.005)
-                continue
-            break
-    finally:
-        for child in lives.values():
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+    killed = world.live(deaths, released)
     print(f"schedule {schedule}: killed {killed}")
     assert killed["coordinator"]
-    world.answers()
     assert world.released() == released
     assert model(world.state) == whole
-    with Ledger.open(world.state.ledger) as ledger:
-        assert ledger.run("run").state == "done"
-        assert verify(ledger, world.state.root, recompute=recharge).ok
-        rows = [row for row in reversed(ledger.journal_rows(limit=1000).items) if row.action.startswith("round.")]
-    assert [row.round for row in rows if row.action == "round.close"] == list(range(ROUNDS))
-    closed = {(row.round, row.body["attempt"]) for row in rows if row.action == "round.close"}
-    assert not closed & {(row.round, row.body["attempt"]) for row in rows if row.action == "round.void"}
-    with sqlite3.connect(world.at / blinder_module.FILE) as journal:
-        assert [index for (index,) in journal.execute("SELECT round FROM answers ORDER BY row")] == list(range(ROUNDS))
+    world.once()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_everybody_dies_at_each_point_in_turn_and_the_bytes_are_those_of_a_plain_run(
+    tmp_path: Path,
+    noise: float,
+    unkilled: dict[float, tuple[Path, list[tuple[str, float]], bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No reply is lost at any of them."""
+    known_nonces(monkeypatch)
+    origin, released, whole = unkilled[noise]
+    world = World(tmp_path / "run", origin, noise)
+    points = {"coordinator": COORDINATOR, "blinder": [p for p in BLINDER if noise or p != "hidden"]}
+    points |= {"carrier": CARRIER, "node": ["sent"] * 3}
+    killed = world.live({party: [(point, 1) for point in each] for party, each in points.items()}, released)
+    assert killed == {party: len(each) for party, each in points.items()}
+    assert world.released() == released
+    assert model(world.state) == whole
+    world.once()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+@pytest.mark.parametrize("point", NODE[:2])
+def test_a_reply_that_dies_with_its_node_is_in_no_sum(
+    tmp_path: Path,
+    noise: float,
+    point: str,
+    unkilled: dict[float, tuple[Path, list[tuple[str, float]], bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The set is another one; it is closed, answered about and committed once all the same, whoever else dies."""
+    known_nonces(monkeypatch)
+    world = World(tmp_path / "run", unkilled[noise][0], noise)
+    killed = world.live(
+        {"node": [(point, 2)], "coordinator": [("strategy.summed", 2)], "blinder": [("durable", 2)], "carrier": []}
+    )
+    assert (killed["node"], killed["coordinator"], killed["blinder"]) == (1, 1, 1)
+    assert len(world.released()) == ROUNDS
+    world.once()
