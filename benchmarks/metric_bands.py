@@ -148,7 +148,8 @@ def main() -> None:
 
 {len(truth)} windows of {WINDOW} rounds that do not overlap, of {arguments.runs} runs of the task `chess` on
 5 000 players (64 rounds of 200, epsilon 1, delta 1e-5, "blt", one metric at weight .1), whose seeds are
-0 to {arguments.runs - 1}. **{inside.sum()}** of the intervals hold the mean without noise, **{100 * inside.mean():.1f} %** (95 is the aim): {100 * exact.low:.1f} \
+0 to {arguments.runs - 1}. **{inside.sum()}** of the intervals hold the mean without noise, \
+**{100 * inside.mean():.1f} %** (95 is the aim): {100 * exact.low:.1f} \
 to {100 * exact.high:.1f} % by the exact binomial
 interval at 95 %, as if windows were independent; those of one run are not quite. By run, of {ROUNDS // WINDOW}:
 {", ".join(str(each) for each in inside.reshape(arguments.runs, -1).sum(1))}.
