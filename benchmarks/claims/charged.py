@@ -130,7 +130,7 @@ def made_again(
     else:
         look = ff.ask(clip_of=of_share, epsilon=recipe.looks, budget=budget, ledger=home, accept_delta=accept_delta)
     assert isinstance(look, Look)
-    (median,) = look.answer
+    median, *_ = look.answer  # and how many users have one
     assert median.value is not None  # such a question is refused before it is asked
     clip = float(f"{recipe.factor * median.value:.3g}")
     plan = plan.model_copy(update={"clipping": plan.clipping.at(clip)})
