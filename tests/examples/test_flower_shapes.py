@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ import torch
 
 import fieldfare as ff
 from fieldfare_server.deployment.certificates import make_node, make_server
+from fieldfare_server.evidence.certificate import certificate
+from fieldfare_server.evidence.verify import recharge, verify
+from fieldfare_server.files.home import StateDirectory
 from support.shapes import copy_shape, importable  # noqa: F401  (a fixture)
 from support.stranger import (
     become_stranger,
@@ -127,10 +132,17 @@ EVALUATED = (
 
 
 def require_evaluated(home: Path) -> None:
-    """Each round shows the users' accuracy, with its interval, for everybody who reads the ledger."""
-    with ff.Ledger.open(f"sqlite:///{home}/ledger.sqlite3") as ledger:
+    """Each charged round shows the users' accuracy, with its interval, for everybody who reads the ledger."""
+    state = StateDirectory.of(home)
+    with ff.Ledger.open(state.ledger) as ledger:
         (run,) = ledger.runs().items
         rounds = [row.statistics for row in ledger.rounds(run.id, 0).items if row.state == "committed"]
+        assert verify(ledger, home, recompute=recharge, held=ledger.head()).ok
+        with ledger.snapshot() as snapshot:
+            (home / "certificate.json").write_bytes(certificate(snapshot, run.id, state))
+    command = [sys.executable, "docs/check_certificate.py", home / "certificate.json"]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert checked.stdout.startswith("yes"), checked
     assert len(rounds) == 2
     for row in rounds:
         # Not "<": noise may put the whole interval beyond the bounds, at which it is cut.
@@ -185,11 +197,12 @@ def test_a_flower_example_under_flwr_run(name: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("importable")
 def test_flowers_example_of_authentication(tmp_path: Path) -> None:
     """TLS, two SuperNodes whose keys are registered, and nothing that says so: the run tries the SuperLink itself.
+    Its own evaluation stays, charged with its training.
 
     Certificates and keys are as that example's `generate_creds.py` makes them.
     """
     home = tmp_path / "budgets"
-    app = made_private("pytorch_quickstart", tmp_path, f"home={str(home)!r}")
+    app = made_private("pytorch_quickstart", tmp_path, f"{EVALUATED}, home={str(home)!r}")
     make_server(tmp_path / "made", tmp_path, ["localhost", "127.0.0.1"])
     made = tmp_path / "made" / "superlink"
     with stranger(tmp_path / "account") as env:
@@ -209,8 +222,9 @@ def test_flowers_example_of_authentication(tmp_path: Path) -> None:
                 *("--auth-supernode-private-key", str(tmp_path / f"node-{index}" / "node")),
                 *("--port", str(free_port()), "--node-config", f"partition-id={index} num-partitions=2"),
             )
-        output = flwr_run(env, str(app), "federation", seconds=200)
+        output = flwr_run(env, str(app), "federation", "--run-config", "fraction-evaluate=0.5", seconds=200)
     require_model("pytorch_quickstart", tmp_path, home)
+    require_evaluated(home)
     assert "Dialect: plain, nodes SuperNodes" in output
     with ff.Ledger.open(f"sqlite:///{home}/ledger.sqlite3") as ledger:
         (run,) = ledger.runs().items

@@ -141,6 +141,7 @@ def submit_and_follow(
 
     Raises as `follow`; as `submit` where it is detached.
     """
+    tell(f"run {run_id}: handed to {address}")  # whoever ends this command knows what to resume
     with tempfile.TemporaryDirectory(prefix="fieldfare-") as work:
         try:
             output = submit(Path(work), address, run_id=run_id, stream=not detach, **terms)

@@ -93,7 +93,8 @@ def look(ledger: Ledger, run_id: str) -> Look:
         asks = question_of(view.plan) is not None
         goes_on = asks and view.ended_at is None
         near = command_to_resume(run_id, view.started_by, "ask") if goes_on else "fieldfare ask QUESTION.toml"
-        raise NotFound(f"run {run_id}", "it has no answer." if asks else "it asks no question.", near)
+        why = f"it has no answer. {view.message}".rstrip() if asks else "it asks no question."
+        raise NotFound(f"run {run_id}", why, near)
     return found
 
 

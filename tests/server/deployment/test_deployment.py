@@ -26,7 +26,9 @@ from typer.testing import CliRunner
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.names import OWN_APP
 from fieldfare_server.cli.application import application
+from fieldfare_server.deployment import submit as submitting
 from fieldfare_server.deployment.certificates import PARTS, make_node, make_server, renew_server, separate_roles
+from fieldfare_server.deployment.submit import submit_and_follow
 from fieldfare_server.deployment.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, QUICK_ATTEMPTS, Supervisor
 from fieldfare_server.ledger import this_process
 from fieldfare_server.ledger.sql.roles import read_passwords
@@ -329,6 +331,14 @@ def test_who_goes_on_with_a_run_hands_nodes_the_task_with_which_it_began(
     with pytest.raises(SystemExit):
         supervision.supervise(insecure=True, home=where.root)
     assert handed == ([task] * 2 if task else [])
+
+
+def test_a_run_is_named_before_it_is_handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that is killed while it waits has said what to resume, or whose answer to show."""
+    told, by_then = list[str](), list[str]()
+    monkeypatch.setattr(submitting, "submit", lambda *_, **__: by_then.extend(told) or "")
+    submit_and_follow(home_of_people(tmp_path), "superlink:8000", told.append, run_id="4c0de", detach=True)
+    assert "4c0de" in by_then[0]
 
 
 def test_every_module_that_a_compose_file_runs_is_there() -> None:

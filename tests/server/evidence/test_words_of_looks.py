@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,9 +48,9 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def begun(
-    path: Path, look: dict[str, Any], adjacency: Adjacency, actor: str = "coordinator"
+    path: Path, look: dict[str, Any], adjacency: Adjacency, actor: str = "coordinator", fault: NotFound | None = None
 ) -> tuple[StateDirectory, str]:
-    """A run that asks, of a population with a leak; nobody has answered."""
+    """A run that asks, of a population with a leak; nobody has answered. fault: by which it ended."""
     state = StateDirectory(path, f"sqlite:///{path / 'ledger.sqlite3'}")
     with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
         ledger.create_population("people", 9.0, 1e-5, simulated=True, actor="test", leak=1e-6, adjacency=adjacency)
@@ -63,8 +64,10 @@ def begun(
             "privacy": {"population": "people", "noise_multiplier": 2.0, "delta": 1e-5, "adjacency": adjacency},
         }
     )
-    with Session.begin(state, asked.plan_for_nodes(), identity_is_stable=True, actor=actor) as session:
-        return state, session.account.id
+    with suppress(NotFound), Session.begin(state, asked.plan_for_nodes(), identity_is_stable=True, actor=actor) as one:
+        if fault is not None:
+            raise fault
+    return state, one.account.id
 
 
 def test_every_kind_is_looked_at() -> None:
@@ -182,4 +185,11 @@ def test_a_question_without_an_answer_names_the_command_that_goes_on_with_it(
         Ledger.open(state.ledger) as ledger,
         pytest.raises(NotFound, check=coded("not-found", "run", near.format(run_id))),
     ):
+        looks.look(ledger, run_id)
+
+
+def test_a_question_that_failed_says_why(tmp_path: Path) -> None:
+    fault = NotFound("the cohort", "none of its nodes is here.", "more nodes")
+    state, run_id = begun(tmp_path, LOOKS["mean"], "zero_out", fault=fault)
+    with Ledger.open(state.ledger) as ledger, pytest.raises(NotFound, check=coded("not-found", run_id, str(fault))):
         looks.look(ledger, run_id)
