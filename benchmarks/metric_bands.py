@@ -142,7 +142,8 @@ def main() -> None:
     exact = binomtest(int(inside.sum()), len(inside)).proportion_ci(0.95, method="exact")
     text = f"""# Intervals of a ridden metric
 
-`python benchmarks/metric_bands.py --runs {arguments.runs} --pairs {arguments.pairs}`; \
+`OMP_NUM_THREADS=1 FIELDFARE_DATA=DIR python benchmarks/metric_bands.py --runs {arguments.runs} \
+--pairs {arguments.pairs}`; \
 {platform.processor() or platform.machine()}, load {load:.1f}, {time.process_time() - began:.0f} s of processor in \
 {time.time() - wall:.0f} s.
 
