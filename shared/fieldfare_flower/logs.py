@@ -45,14 +45,13 @@ _SECRETS = (
 class about:
     """Mark the lines that this thread logs inside the block with `run` and `round`.
 
+    stamp: when a line was logged (seconds since 1970) -> the time that it shows; None: as the block around
+    this one, and without one the time itself. A run whose times are secret shows its scheduled times.
+
     Not a generator: one that a Ctrl-C ends as its block begins would put its old marks back whenever it is collected.
     """
 
     def __init__(self, run: str, round: int | None = None, stamp: Callable[[float], float] | None = None) -> None:
-        """Args:
-        stamp: when a line was logged (seconds since 1970) -> the time that it shows; None: as the block around
-            this one, and without one the time itself. A run whose times are secret shows its scheduled times.
-        """
         self._marks, self._stamps = (run, round), stamp
 
     def __enter__(self) -> None:

@@ -90,11 +90,12 @@ def look(ledger: Ledger, run_id: str) -> Look:
         view = snapshot.run(run_id)
         found = look_of(view, watch.latest_rounds(snapshot, [run_id]).get(run_id))
     if found is None:
-        asks = question_of(view.plan) is not None
-        goes_on = asks and view.ended_at is None
-        near = command_to_resume(run_id, view.started_by, "ask") if goes_on else "fieldfare ask QUESTION.toml"
-        why = f"it has no answer. {view.message}".rstrip() if asks else "it asks no question."
-        raise NotFound(f"run {run_id}", why, near)
+        near = "fieldfare ask QUESTION.toml"
+        if question_of(view.plan) is None:
+            raise NotFound(f"run {run_id}", "it asks no question.", near)
+        if view.ended_at is None:
+            near = command_to_resume(run_id, view.started_by, "ask")
+        raise NotFound(f"run {run_id}", f"it has no answer. {view.message}".rstrip(), near)
     return found
 
 

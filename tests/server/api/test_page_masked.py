@@ -74,7 +74,7 @@ def test_epsilon_against_the_server_is_one_figure_wherever_it_is_read(browser: A
 
 
 def test_a_rehearsal_has_no_epsilon_against_the_server_anywhere(browser: Any, tmp_path: Path) -> None:
-    """Its blinder is this process: it hides nothing from it."""
+    """The blinder runs in this process, and so hides nothing from it."""
     table = {"kind": "masked", "least_nodes": 2, "blinder_noise": 0.5}
     a_plan: Plan = plan(aggregation=table, run__noise_seed=None, run__rounds=4)
     assert dict(cost_of(a_plan).describe())["epsilon against the server"].startswith("none")

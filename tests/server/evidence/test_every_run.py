@@ -243,7 +243,7 @@ def test_the_starter_leaves_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     require_evidence(where, json.loads(ran.stdout)["run"], tmp_path)
 
 
-# One process for each patient of a cohort of a hundred: a single round of it.
+# Each of a hundred patients is trained in a process of its own: one round of that is enough.
 @pytest.mark.parametrize(("name", "nodes", "rounds"), [("quickstart", 20, 2), ("hospitals", 4, 1)])
 def test_an_example_leaves_evidence(
     name: str, nodes: int, rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

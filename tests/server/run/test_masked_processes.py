@@ -202,7 +202,7 @@ def _nth(point: str, nth: int) -> Callable[[str], None]:
 
 
 class World:
-    """One run: a state directory, a blinder's directory, and lives of the four processes."""
+    """One run: its state directory, its blinder's directory, and four processes that are killed and started again."""
 
     def __init__(self, root: Path, origin: Path, noise: float) -> None:
         root.mkdir()
@@ -363,7 +363,7 @@ def unkilled(tmp_path_factory: pytest.TempPathFactory) -> dict[float, tuple[Path
 
 
 def in_clear(root: Path, blinder: Path) -> bytes:
-    """The model of a plain run, to each of whose sums the rows of the blinder's noise were added, if it has some."""
+    """The model of a plain run. The blinder's noise, if it has some, is added to each sum in clear."""
     with sqlite3.connect(blinder / blinder_module.FILE) as journal:
         noises = [BlinderNoise.from_json(json.loads(text)) for (text,) in journal.execute("SELECT noise FROM noises")]
     (root / "plain").mkdir()
