@@ -10,6 +10,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -97,6 +98,20 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     root = tmp_path_factory.getbasetemp() / "homes" / uuid.uuid4().hex
     monkeypatch.setenv("FIELDFARE_HOME", str(root))
     monkeypatch.setenv("FLWR_HOME", f"{root}-flower")
+
+
+@pytest.fixture(autouse=True)
+def closed_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that was closed is asked nothing more: SQLAlchemy would open a connection again, and nobody close it."""
+    if not (module := sys.modules.get("fieldfare_server.ledger.sql.database")):
+        return
+    close = module.Database.close
+
+    def closed(self: Any) -> None:
+        close(self)
+        self._open = lambda _: pytest.fail("a ledger is asked after it was closed")
+
+    monkeypatch.setattr(module.Database, "close", closed)
 
 
 @pytest.fixture(scope="session")

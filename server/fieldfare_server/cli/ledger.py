@@ -32,12 +32,13 @@ def _group() -> None:
 def rebuild(opened: Ledger) -> CommandResult:
     """Make every table again from the journal and what it names by hash. Stop all services first, and back it up."""
     voided = opened.rebuild(actor=actor())
+    rows = opened.head().count
 
     def tell() -> None:
-        print_outcome(f"The tables say what the journal proves, up to row {opened.head().count}.")
+        print_outcome(f"The tables say what the journal proves, up to row {rows}.")
         _tell_voided(voided)
 
-    return CommandResult({"rows": opened.head().count, "voided": voided}, tell)
+    return CommandResult({"rows": rows, "voided": voided}, tell)
 
 
 @ledger.command()

@@ -206,7 +206,7 @@ def test_the_newest_copy_that_comes_back_is_accepted_again(tmp_path: Path) -> No
     path = tmp_path / "ledger.sqlite3"
 
     def place(files: tuple[bytes, bytes]) -> None:
-        ledger.database.close()
+        ledger.database.engine.dispose()
         for file, content in zip((path, Path(f"{path}-wal")), files, strict=True):
             file.write_bytes(content)
         Path(f"{path}-shm").unlink(missing_ok=True)

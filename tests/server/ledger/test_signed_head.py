@@ -81,7 +81,7 @@ def test_what_one_process_saw_no_other_of_its_machine_goes_back_on(tmp_path: Pat
         copy = path.read_bytes(), Path(f"{path}-wal").read_bytes()
         with Ledger.open(str(path), head_file=files) as busy:
             busy.create_population("others", 4.0, 1e-6, actor="officer")
-        idle.database.close()
+        idle.database.engine.dispose()
         for file, content in zip((path, Path(f"{path}-wal")), copy, strict=True):
             file.write_bytes(content)  # the same file, as a database server sees it
         Path(f"{path}-shm").unlink(missing_ok=True)
