@@ -113,9 +113,11 @@ def fitted(trained: int, chosen: dict[str, object] = CHOSEN) -> tuple[dict[str, 
 def count_trained(file: Path, **columns: str) -> int:
     """Return how many people of `file` the starter's task trains on. columns: its user and target, if they differ.
 
-    Raises `BadInput` for a file that it cannot read.
+    Raises `BadInput` for a file that it cannot read. What stands in columns that the model reads is not looked at.
     """
-    trained = len(CsvTask(**CsvParameters(file=str(file.absolute()), **columns).model_dump()).users())
+    parameters = CsvParameters(file=str(file.absolute()), **columns)
+    people = len({row[parameters.user] for _, row in CsvTask(**parameters.model_dump()).rows()})
+    trained = people - max(1, round(parameters.held_out * people))
     if trained < 8:  # of ten
         raise TooFew(file.name, f"leaves too few people to train ({trained}).", "8")
     return trained

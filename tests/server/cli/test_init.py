@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import Result
 
@@ -20,6 +21,7 @@ from fieldfare.errors import BadInput
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.population_size import largest_delta
+from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client.check import check
 from fieldfare_client.task_faults import Faulty
@@ -93,6 +95,22 @@ WRONG: dict[str, tuple[dict[str, Any], str | bytes, str]] = {
     "nan": ({}, HEADER + "p9,1,nan,1\n", "line 2, column 'visits': 'nan' is not a number"),
     "huge": ({}, HEADER + "p9,1,1e300,1\n", "column 'visits': '1e300' is not a number below 1e38"),
     "words": ({}, HEADER + "p9,1,1,yes\n", "column 'label': 'yes' is not a target. Nearest allowed: 0 or 1"),
+    "target of three": (
+        {"words": {"label": ["no", "yes", ""]}},
+        HEADER + ROWS,
+        "'label': is the target, which has two",
+    ),
+    "target of one": ({"words": {"label": ["no", "no"]}}, HEADER + ROWS, "is the target, which has two words"),
+    "other target": (
+        {"words": {"label": ["no", "yes"]}},
+        HEADER + ROWS,
+        "'0' is not a target. Nearest allowed: no or",
+    ),
+    "other word": ({"words": {"age": ["0.5", ""]}}, HEADER + ROWS, "line 3, column 'age': '1.5' is none of its words"),
+    "no such words": ({"words": {"sex": ["f"]}}, HEADER + ROWS, "column 'sex': is not in the first line"),
+    "nothing ignored": ({"ignore": ["sex"]}, HEADER + ROWS, "column 'sex': is not in the first line"),
+    "nothing divided": ({"divide": {"sex": 2}}, HEADER + ROWS, "column 'sex': is not in the first line"),
+    "all ignored": ({"ignore": ["age", "visits"]}, HEADER + ROWS, "has no column to predict from"),
     "1 and 2": ({}, HEADER + "p9,1,1,2\n", "column 'label': '2' is not a target"),
     "nan target": ({}, HEADER + "p9,1,1,nan\n", "column 'label': 'nan' is not a target"),
     "short": ({}, HEADER + "p9,1\n", "line 2: has 2 cells; the first line names 4 columns"),
@@ -145,6 +163,30 @@ def test_what_spreadsheets_write_is_read(people: str, tmp_path: Path) -> None:
     report = check(csv_task(tmp_path, {}, people), "csv", client=ClientSpec())
     assert report.lines[0].startswith("48 users with 48 rows")
     assert report.warnings == []
+
+
+def test_words_and_large_numbers_need_no_other_file(tmp_path: Path) -> None:
+    """What a column may hold, and what it is divided by, the plan says: neither is found in these people's data."""
+    words = {"sex": ["f", "m", ""], "back": ["no", "yes"]}
+    parameters = {"words": words, "ignore": ["date"], "divide": {"income": 50000}, "target": "back"}
+    cells = [("m", 25000, "no"), ("", 50000, "yes"), ("f", 100000, "no")]
+    text = "".join(f"p{i},{sex},3 May,{income},{back}\n" for i, (sex, income, back) in enumerate(20 * cells))
+    task = csv_task(tmp_path, parameters, "person,sex,date,income,back\n" + text)
+    assert check(task, "csv", client=ClientSpec()).warnings == []
+    assert task.known_schema() == Schema.of_layers(4, 8, 1)
+    users = task.users()
+    rows = users.rows(np.arange(len(users))).columns
+    read = {(*inputs, target) for inputs, target in zip(rows["x"].tolist(), rows["y"].tolist(), strict=True)}
+    assert read == {(0, 1, 0, 0.5, 0), (0, 0, 1, 1, 1), (1, 0, 0, 2, 0)}
+
+
+def test_a_plan_is_fitted_before_words_are_declared(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:
+    """It takes the number of people alone; what the model cannot read, the task's check names."""
+    (tmp_path / "people.csv").write_text(HEADER + ROWS.replace(".5,", " years,"))
+    home = str(tmp_path / "named")
+    made = fieldfare("init", "--home", home)
+    assert "Noise against what users can teach" in made.stdout, made.output
+    assert "[task.words]" in fieldfare("task", "check").stderr
 
 
 def test_values_that_no_model_can_use_are_worth_a_warning(tmp_path: Path) -> None:

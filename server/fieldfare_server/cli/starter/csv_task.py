@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from fieldfare.errors import NotFound, TooFew, Unreadable, WrongForm
 from fieldfare.lazily import torch  # `import torch`, when it is first used: what counts people needs none
@@ -25,17 +25,20 @@ from fieldfare_client.users import UserTable
 
 
 class CsvParameters(Table):
-    """A CSV file with a header: numbers, and a target that is 0 or 1."""
+    """A CSV file with a header: numbers, words that are listed here, and a target of two values."""
 
     file: str = Field(default="people.csv", description="the data; a path is taken from the directory of this module")
     user: str = Field(default="person", description="column that says whose row it is: the unit of privacy")
-    target: str = Field(default="label", description="column to predict: 0 or 1")
+    target: str = Field(default="label", description="column to predict: 0 or 1, or two words: the second is 1")
+    words: dict[str, list[str]] = Field(default={}, description="columns of words: all that may stand there ('' too)")
+    ignore: list[str] = Field(default=[], description="columns that the model does not read")
+    divide: dict[str, PositiveFloat] = Field(default={}, description="what to divide numbers by: known beforehand")
     hidden: int = Field(default=8, ge=1, le=10_000, description="width of the hidden layer")
     held_out: float = Field(default=0.2, gt=0, lt=1, description="share of the users who are never trained on")
 
 
 class CsvTask(Task):
-    """A small perceptron on every column but those of user and target."""
+    """A small perceptron on every column but user, target and those ignored; each listed word is an input of 0 or 1."""
 
     Parameters: ClassVar[type[Table]] = CsvParameters
     name: ClassVar[str] = "csv"
@@ -43,19 +46,30 @@ class CsvTask(Task):
     # Scores are shown without noise: the people they are computed on are not protected by the budget.
     held_out: ClassVar[str] = "Users chosen by a hash, who are never trained on; their data count as public."
 
-    def __init__(self, file: str, user: str, target: str, hidden: int, held_out: float) -> None:
+    def __init__(
+        self,
+        file: str,
+        user: str,
+        target: str,
+        words: dict[str, list[str]],
+        ignore: list[str],
+        divide: dict[str, float],
+        hidden: int,
+        held_out: float,
+    ) -> None:
         self.file, self.user, self.target = Path(__file__).parent / file, user, target
+        self.words, self.ignore, self.divide = words, ignore, divide
         self.hidden, self.share = hidden, held_out
         self._table: UserTable | None = None
 
     def build_model(self) -> torch.nn.Module:
         with seeded(self.seed):  # the same weights on every machine
-            first = torch.nn.Linear(len(self._columns()), self.hidden)
+            first = torch.nn.Linear(self._inputs(), self.hidden)
             return torch.nn.Sequential(first, torch.nn.Tanh(), torch.nn.Linear(self.hidden, 1))
 
     def known_schema(self) -> Schema:
         """State the model's size: plans are priced without PyTorch. Delete this if the model is not layers in a row."""
-        return Schema.of_layers(len(self._columns()), self.hidden, 1)
+        return Schema.of_layers(self._inputs(), self.hidden, 1)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         # One number a row: (n,).
@@ -84,46 +98,65 @@ class CsvTask(Task):
     def _columns(self) -> list[str]:
         """Return the columns that the model reads: the header alone, no user's data."""
         header = next(self._lines(), (1, []))[1]
-        for column in (self.user, self.target):
+        for column in (self.user, self.target, *self.words, *self.ignore, *self.divide):
             if column not in header:
                 commas = len(header) != 1 or not {";", "\t"}.intersection(header[0])
                 why = f"is not in the first line of {self.file.name}, which must name the columns."
                 raise NotFound(f"column {column!r}", why, ", ".join(header) if commas else "commas between columns")
         if twice := {column for column in header if header.count(column) > 1}:
             raise WrongForm(f"column {min(twice)!r}", f"stands twice in the first line of {self.file.name}.")
-        read = [column for column in header if column not in (self.user, self.target)]
+        if len({*self.words.get(self.target, "01")}) != 2:
+            raise WrongForm(
+                f"[task.words] {self.target!r}", "is the target, which has two words.", "its words for 0 and 1"
+            )
+        read = [column for column in header if column not in (self.user, self.target, *self.ignore)]
         if not read:
             raise WrongForm(self.file.name, "has no column to predict from.", "a column of numbers")
         return read
 
+    def _inputs(self) -> int:
+        return sum(len(self.words.get(column, [column])) for column in self._columns())
+
+    def rows(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Yield where each row stands, and its cells by column. Raises `BadInput` where one is nobody's."""
+        self._columns()
+        lines = self._lines()
+        header = next(lines)[1]
+        for number, cells in lines:
+            where = f"{self.file.name}, line {number}"
+            if len(cells) != len(header):
+                raise WrongForm(where, f"has {len(cells)} cells; the first line names {len(header)} columns.")
+            row = dict(zip(header, cells, strict=True))
+            # Rows without a name would all be one user's.
+            if not row[self.user]:
+                raise WrongForm(f"{where}, column {self.user!r}", "is empty: whose row is it?", "a name or a number")
+            yield where, row
+
     def _all(self) -> UserTable:
         if self._table is None:
-            columns, lines = self._columns(), self._lines()
-            header = next(lines)[1]
+            columns, labels = self._columns(), self.words.get(self.target, ["0", "1", "0.0", "1.0"])
             users, inputs, targets = [], [], []
-            for number, cells in lines:
-                where = f"{self.file.name}, line {number}"
-                if len(cells) != len(header):
-                    raise WrongForm(where, f"has {len(cells)} cells; the first line names {len(header)} columns.")
-                row = dict(zip(header, cells, strict=True))
-                # Rows without a name would all be one user's.
-                if not row[self.user]:
-                    raise WrongForm(
-                        f"{where}, column {self.user!r}", "is empty: whose row is it?", "a name or a number"
-                    )
-                if row[self.target] not in ("0", "1", "0.0", "1.0"):
-                    raise WrongForm(
-                        f"{where}, column {self.target!r}", f"{row[self.target]!r} is not a target.", "0 or 1"
-                    )
+            for where, row in self.rows():
+                if (label := row[self.target]) not in labels:
+                    near = "0 or 1, or [task.words] with its two words" if len(labels) > 2 else " or ".join(labels)
+                    raise WrongForm(f"{where}, column {self.target!r}", f"{label!r} is not a target.", near)
                 users.append(row[self.user])
-                inputs.append([_number(f"{where}, column {column!r}", row[column]) for column in columns])
-                targets.append(float(row[self.target]))
+                inputs.append([value for column in columns for value in self._values(where, column, row[column])])
+                targets.append(float(labels.index(label) % 2))
             if not users:
                 raise TooFew(self.file.name, "has no row below its first line.")
             # float32, because models are; data are read once.
             values = {"x": np.array(inputs, np.float32), "y": np.array(targets, np.float32)}
             self._table = UserTable.grouped(np.array(users), values)
         return self._table
+
+    def _values(self, where: str, column: str, cell: str) -> list[float]:
+        where = f"{where}, column {column!r}"
+        if (words := self.words.get(column)) is None:
+            return [_number(where, cell) / self.divide.get(column, 1.0)]
+        if cell not in words:
+            raise WrongForm(where, f"{cell!r} is none of its words in [task.words].", ", ".join(map(repr, words)))
+        return [float(cell == word) for word in words]
 
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the number and cells of each line that is not empty."""
@@ -147,5 +180,6 @@ def _number(where: str, cell: str) -> float:
         value = math.nan
     if not abs(value) < 1e38:  # NaN, infinity, and what float32 cannot hold
         said = repr(cell) if cell else "an empty cell"
-        raise WrongForm(where, f"{said} is not a number below 1e38.", "a number, or leave the row out")
+        near = "a number; all words of the column in [task.words]; the column in ignore; or leave the row out"
+        raise WrongForm(where, f"{said} is not a number below 1e38.", near)
     return value
