@@ -8,6 +8,7 @@ import re
 from fieldfare.clipping import clippings
 from fieldfare.mechanisms.registry import describe, kinds
 from fieldfare.plan import Plan
+from fieldfare.questions import kinds as questions
 from fieldfare_server.optimizers.registry import kinds as optimizers
 from fieldfare_server.planning.what_if import changed
 from support.pages import ROOT
@@ -57,3 +58,12 @@ def test_plan_files_names_each_optimizer() -> None:
 def test_plan_files_names_each_clipping() -> None:
     (sentence,) = re.findall(r"`clipping\.kind` is one of (.*)\.\n", PLAN_FILES)
     assert set(re.findall(r"`([a-z-]+)`", sentence)) == set(clippings.kinds())
+
+
+def test_the_guarantee_lists_every_question_and_the_page_on_questions_too() -> None:
+    """Every look at the data has its line, and says what it costs."""
+    looks = (ROOT / "docs/guarantee.md").read_text().split("## Every look at the data")[1].split("\n## ")[0]
+    kinds_of_questions = (ROOT / "docs/questions.md").read_text().split("## Kinds")[1].split("\nEvery user")[0]
+    for text in (looks, kinds_of_questions):
+        assert set(questions()) <= set(re.findall(r"`([a-z]+)`", text))
+    assert all(f"`{kind}`" in looks for kind in clippings.kinds() if kind.startswith("adaptive"))

@@ -16,7 +16,9 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode import fleet_http_connection, start_client_internal
+from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
 from fieldfare_flower import private, supernode
 from fieldfare_flower.local_grid import assume_task_identity, deliver
@@ -120,8 +122,9 @@ def test_a_superlink_in_trouble_is_asked_again(beats: Callable[[Exception], Any]
     assert beats(status(507)) is False
 
 
-def test_a_node_that_answers_by_itself_fetches_and_starts_no_app() -> None:
+def test_a_node_that_answers_by_itself_fetches_and_starts_no_app(caplog: pytest.LogCaptureFixture) -> None:
     """Every message is answered; what is no message costs itself; a Flower that works otherwise is refused."""
+    state = InMemoryNodeState(ObjectStoreFactory().store())
     assume_task_identity()
     question, stored = deliver(Message(RecordDict({"a": ConfigRecord({"b": 1})}), 2, "query.masks")), list[Message]()
     loop = ModuleType("loop")
@@ -136,7 +139,7 @@ def test_a_node_that_answers_by_itself_fetches_and_starts_no_app() -> None:
 
     def pull(received: Any) -> Any:
         return loop._pull_and_store_message(
-            state="state",
+            state=state,
             object_store="store",
             receive=lambda: received,
             pull_object=lambda run, known: objects[known],
@@ -151,6 +154,9 @@ def test_a_node_that_answers_by_itself_fetches_and_starts_no_app() -> None:
     assert confirmed
     assert [dict(reply.content["a"]) for reply in stored] == [{"b": 1}]
     assert stored[0].metadata.reply_to_message_id == question.metadata.message_id
+    # Flower's loop asks for it before it sends the answer, and logs an error where it does not know the app's start.
+    assert state.get_message_processing_duration(message_id=question.metadata.message_id) == 0
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
     objects.clear()
     assert pull((question, tree)) is None
     assert len(stored) == 1

@@ -93,6 +93,8 @@ def approve(
         if noise is not None:
             shown = gauge(noise.mu_squared, read.privacy.delta, 0.0)
             learns = f"under noise of this blinder's: a run shows the server epsilon {shown:.6g} of a user"
+            if opened.hello("", read.digest()).noise is None:
+                learns += ", for which its budget has no room: no run begins before `fieldfare blinder budget`"
         print_outcome(
             f"Plan {read.digest()} is approved: {read.run.rounds} rounds of {read.run.cohort} users, clip "
             f"{read.clipping.norm:g}, sums of {words} numbers from at least {least} nodes, {learns}."

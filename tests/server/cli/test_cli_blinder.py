@@ -44,6 +44,18 @@ def test_a_second_approval_says_what_is_approved(tmp_path: Path) -> None:
     assert "31 numbers, at least 2 nodes" in ask("status", at=at)[1]
 
 
+def test_an_approval_says_that_the_blinders_budget_has_no_room(tmp_path: Path) -> None:
+    """A run of the plan would be refused, minutes later, on other machines."""
+    at, plan = tmp_path / "blinder", tmp_path / "plan.toml"
+    plan.write_text(PLAN.format(key=ask("init", at=at)[1]) + "blinder_noise = 0.5\n")
+    approve = "approve", str(plan), "--words", "31"
+    assert ask(*approve, at=at)[0] == 2
+    for epsilon, fits in (("8", False), ("16", True), ("8", False)):
+        assert ask("budget", "--epsilon", epsilon, "--delta", "1e-5", at=at)[0] == 0
+        code, said = ask(*approve, at=at)
+        assert (code, "is approved" in said, "no room" not in said) == (0, True, fits), said
+
+
 @pytest.mark.parametrize("held", [b"no database" * 100, b"SQLite format 3\0" + bytes(84)])
 @pytest.mark.parametrize("command", ["key", "status"])
 def test_a_blinders_file_that_cannot_be_used_is_refused_by_name(tmp_path: Path, held: bytes, command: str) -> None:

@@ -42,6 +42,7 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.pricing import blinder_noise_of
+from fieldfare_server.run.round.masked import rehearse_masks
 from fieldfare_server.run.round.running_noise import RunningNoise
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
@@ -364,13 +365,26 @@ def unkilled(tmp_path_factory: pytest.TempPathFactory) -> dict[float, tuple[Path
 
 def in_clear(root: Path, blinder: Path) -> bytes:
     """The model of a plain run. The blinder's noise, if it has some, is added to each sum in clear."""
+    (root / "plain").mkdir()
+    state, noised = home(root / "plain"), adding_in_clear(blinder)
+
+    def life() -> None:
+        RunningNoise.privatise = noised  # type: ignore[method-assign]
+        usual = {"run__round_timeout": 60.0, "run__trust_node_ids": True}
+        with Session.begin(state, plan(run__rounds=ROUNDS, **usual), identity_is_stable=True, run_id="run") as session:
+            FieldfareStrategy(session).start(LyingGrid(NODES))
+
+    assert os.waitstatus_to_exitcode(os.waitpid(_fork(life), 0)[1]) == 0
+    return model(state)
+
+
+def adding_in_clear(blinder: Path) -> Callable[[RunningNoise, torch.Tensor], torch.Tensor]:
+    """`RunningNoise.privatise` after the noise that the blinder at `blinder` added to the same run's sums."""
     with sqlite3.connect(blinder / blinder_module.FILE) as journal:
         noises = [BlinderNoise.from_json(json.loads(text)) for (text,) in journal.execute("SELECT noise FROM noises")]
-    (root / "plain").mkdir()
-    state, source = home(root / "plain"), SecureNoise(Blinder(blinder)._noise_key)
+    source = SecureNoise(Blinder(blinder)._noise_key)
     nonces = Nonces(bytes([index] * 16) for index in range(ROUNDS))  # as `known_nonces` makes them
     streams = [noise.stream(NUMEL, source, nonces) for noise in noises]
-
     plainly = RunningNoise.privatise
 
     def privatise(noise: RunningNoise, total: torch.Tensor) -> torch.Tensor:
@@ -379,14 +393,7 @@ def in_clear(root: Path, blinder: Path) -> bytes:
             total -= torch.from_numpy(read(taken, 2.0**own.privatiser.spacing_log2))
         return plainly(noise, total)
 
-    def life() -> None:
-        RunningNoise.privatise = privatise  # type: ignore[method-assign]
-        usual = {"run__round_timeout": 60.0, "run__trust_node_ids": True}
-        with Session.begin(state, plan(run__rounds=ROUNDS, **usual), identity_is_stable=True, run_id="run") as session:
-            FieldfareStrategy(session).start(LyingGrid(NODES))
-
-    assert os.waitstatus_to_exitcode(os.waitpid(_fork(life), 0)[1]) == 0
-    return model(state)
+    return privatise
 
 
 def known_nonces(patch: pytest.MonkeyPatch) -> None:
@@ -396,6 +403,25 @@ def known_nonces(patch: pytest.MonkeyPatch) -> None:
 
 def model(state: StateDirectory) -> bytes:
     return (state.root / "run" / "model.safetensors").read_bytes()
+
+
+def test_the_blinders_noise_in_clear_gives_a_plain_run_the_bytes_of_a_masked_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process, which plays all parties; without that noise the bytes are others."""
+    known_nonces(monkeypatch)
+    models, hidden = [], {"aggregation": {"kind": "masked", "least_nodes": 2, "blinder_noise": 0.5}}
+    for kind, changes in {"masked": hidden, "plain": {}, "noised": {}}.items():
+        if kind == "noised":
+            monkeypatch.setattr(RunningNoise, "privatise", adding_in_clear(tmp_path / "masked/home/.blinder"))
+        (tmp_path / kind).mkdir()
+        state, grid, a_plan = home(tmp_path / kind), LyingGrid(NODES), plan(run__rounds=ROUNDS, **changes)
+        with Session.begin(state, a_plan, identity_is_stable=True, run_id="run") as session:
+            assert session.schema is not None
+            rehearse_masks(grid, a_plan, session.schema, state.root)
+            FieldfareStrategy(session).start(grid)
+        models.append(model(state))
+    assert models[0] == models[2] != models[1]
 
 
 @pytest.mark.slow
