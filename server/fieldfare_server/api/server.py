@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import uvicorn
@@ -99,12 +99,13 @@ class Server(uvicorn.Server):
 
 
 def listen(settings: uvicorn.Config) -> socket.socket:
-    """Take the address, before anything is said about it. Raises `BadInput` if that fails."""
+    """Take the address, before anything is said about it; from now on callers wait. Raises `BadInput` if that fails."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     taken = socket.socket(family, socket.SOCK_STREAM)
     try:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((settings.host, settings.port))
+        taken.listen(settings.backlog)  # two that only bind both get it
     except OSError as error:
         taken.close()
         what = f"{settings.host} port {settings.port}"
@@ -117,8 +118,8 @@ def listen(settings: uvicorn.Config) -> socket.socket:
 
 
 def serve(settings: uvicorn.Config, taken: socket.socket) -> None:
-    """Serve on the address that `listen` took until a signal arrives."""
-    with taken:
+    """Serve on the address that `listen` took until a signal arrives, which ends it well."""
+    with taken, suppress(KeyboardInterrupt):
         Server(settings).run(sockets=[taken])
 
 

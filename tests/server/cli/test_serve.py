@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from fieldfare.errors import LedgerError
+from fieldfare.errors import AlreadyThere, LedgerError
 from fieldfare_server.api import Settings, create_app
-from fieldfare_server.api.server import config
+from fieldfare_server.api.server import config, listen
 from fieldfare_server.cli.application import assemble
 from fieldfare_server.ledger import Ledger
 from support.refusals import coded
@@ -38,6 +42,38 @@ def test_a_port_that_is_taken_is_refused_before_the_address_is_told(home: Path) 
     assert refused.exit_code == 2
     assert f"port {port}" in refused.stderr
     assert "Budget page" not in refused.output
+
+
+def test_an_address_is_taken_by_one_alone_before_it_serves(home: Path) -> None:
+    app = create_app(f"sqlite:///{home / 'ledger.sqlite3'}", Settings())
+    with listen(config(app, port=0)) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(AlreadyThere, check=coded("already-there", f"port {port}")):
+            listen(config(app, port=port))
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+
+
+SERVED = """
+import signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the suite may run below nohup
+from fieldfare_server.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_service_that_is_told_to_end_has_done_its_work(home: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", SERVED, "serve", "--port", "0", "--home", str(home)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        address = [process.stderr.readline() for _ in range(2)][1].split(": ")[1].strip()
+        assert httpx.get(address, timeout=60, trust_env=False).status_code == 200
+        process.send_signal(number)
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, told) == (0, "")
 
 
 def test_a_log_file_of_the_process_stays_open(home: Path) -> None:
