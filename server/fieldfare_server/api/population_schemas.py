@@ -13,7 +13,7 @@ from fieldfare.population_size import population_size_warnings
 from fieldfare_server.api.outlook import MOST_RUNS, Outlook
 from fieldfare_server.api.schemas import LOSS, PLANNED, LossAnswer
 from fieldfare_server.evidence.words import budget_in_words, identified, odds_factor
-from fieldfare_server.ledger import states, views
+from fieldfare_server.ledger import views
 from fieldfare_server.ledger.views import Time, View, like
 from fieldfare_server.planning.bound import Bound, Expected
 
@@ -111,7 +111,7 @@ class NewCharge(BaseModel):
     why: str = Field(default="", max_length=2000, description="needed to reserve")
 
 
-class Charge(View):
+class Charge(views.ChargeTerms):
     """A charge of another trainer."""
 
     model_config = like(
@@ -128,17 +128,8 @@ class Charge(View):
         closed_at=None,
     )
 
-    population: str = Field(description="who is charged")
-    key: str = Field(description="idempotency key")
-    state: states.ChargeState = Field(description="reserved until it is committed or released")
-    who: str = Field(description="the token, or the user of the command line")
-    what: str = Field(description="what is trained")
-    why: str = Field(description="why")
-    loss: dict[str, float | int] = Field(description="as it was reported")
     mu: float = Field(description="what it takes from the budget, as mu of Gaussian DP")
     leak: float = Field(description="and of the part of delta that is set aside")
-    reserved_at: Time = Field(description="when it was reserved")
-    closed_at: Time | None = Field(default=None, description="when it was committed or released")
 
     @classmethod
     def of(cls, view: views.ChargeView) -> Self:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.participation import PRESENCE, Adjacency
+from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.state.windows import Every
 from fieldfare_server.ledger.states import (
     Accounting,
@@ -203,6 +204,11 @@ class RunView(View):
     ended_at: float | None
 
     @property
+    def private(self) -> bool:
+        """Whether its noise was secret."""
+        return self.noise_source != SEEDED
+
+    @property
     def held(self) -> tuple[PrivacyLoss, float]:
         """What it released costs, and epsilon of that, whatever decided when it ended: early, all that was planned."""
         early = 0 < self.next_round < self.rounds
@@ -260,19 +266,24 @@ class JournalView(View):
     hash: str
 
 
-class ChargeView(View):
-    """What another trainer charged to all users of a population."""
+class ChargeTerms(View):
+    """What another trainer charged to all users of a population: what the ledger and its service both show."""
 
-    population: str
-    key: str
-    who: str
-    what: str
-    why: str
-    loss: dict[str, float | int]  # as it was reported
+    population: str = Field(description="who is charged")
+    key: str = Field(description="idempotency key")
+    state: ChargeState = Field(description="reserved until it is committed or released")
+    who: str = Field(description="the token, or the user of the command line")
+    what: str = Field(description="what is trained")
+    why: str = Field(description="why")
+    loss: dict[str, float | int] = Field(description="as it was reported")
+    reserved_at: Time = Field(description="when it was reserved")
+    closed_at: Time | None = Field(default=None, description="when it was committed or released")
+
+
+class ChargeView(ChargeTerms):
+    """The ledger's view of it."""
+
     price: Price  # what it takes from the population's rectangle
-    state: ChargeState
-    reserved_at: float
-    closed_at: float | None
 
 
 class TokenView(View):
