@@ -30,11 +30,10 @@ ELSEWHERE = {
     "Task": {"measure", "configured", "Parameters"},
     # What only coordinators, nodes and administrators' commands call; docs/privacy-officer.md has those commands.
     "Ledger": {
-        "migrate", "hold_head", "close", "proposal_population", "approve_raise",
+        "migrate", "hold_head", "close", "approve_raise",
         "withdraw_raise", "set_window", "keep_odometers", "start_run", "resume_run", "request", "abandon",
         "expire_reservations", "record_residual_test", "draw_seed", "record_key_destroyed", "release_charge",
-        "rebuild", "restore", "mend", "revoke_token", "record_token_use", "enrol_head_key", "rotate_head_key",
-        "admit_node", "release_node", "node_register", "create_token", "population_or_new",
+        "rebuild", "restore", "mend", "population_or_new",
     },
 }  # fmt: skip
 """Methods that no example of a class calls."""

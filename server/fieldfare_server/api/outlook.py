@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Literal
 
 from pydantic import Field
@@ -59,17 +60,30 @@ class WindowAnswer(View):
     runs_left: int | None = Field(description="runs like the last one that may still begin in it; null: no run yet")
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """The fields of `Population` that say how it goes on."""
+class Outlook(View):
+    """How it goes on with a population."""
 
-    committed_share: float
-    level: Level
-    last_run_fits: bool | None = None
-    runs_left: int | None = None
-    runs_left_users: int | None = None
-    lasts_until: float | None = None  # seconds since 1970
-    window: WindowAnswer | None = None
+    committed_share: float = Field(default=0.0, description="committed epsilon over the limit: how near it is")
+    level: Level = Field(default="open", description="low: 80 % is committed; exhausted: no useful run fits any more")
+    last_run_fits: bool | None = Field(default=None, description="whether one more run like the last one would fit")
+    runs_left: int | None = Field(
+        default=None,
+        description=f"how many runs like the last one still fit, one after the other, at least: as if each took all "
+        f"that it may from every user; {MOST_RUNS} stands for that many or more; null: no run yet",
+    )
+    runs_left_users: int | None = Field(
+        default=None,
+        description="how many of the users seen so far have enough left for all of one more such run; null: no run "
+        "yet, or the number of users is secret",
+    )
+    lasts_until: Time | None = Field(
+        default=None,
+        description="when the first such run would start that no longer fits, at the mean pace of the runs so far; "
+        "null: fewer than two runs, or no end in sight",
+    )
+    window: WindowAnswer | None = Field(
+        default=None, description="what may begin in the calendar window of now; null: there are no windows"
+    )
 
 
 def outlook(
@@ -83,11 +97,13 @@ def outlook(
         level = "exhausted"
     run, position = view.newest_run, snapshot.position(view.name)[0]
     window = position.window
+    told = partial(Outlook, committed_share=share, level=level)
     if run is None:
-        return Outlook(share, level, window=_paced(window, None))
+        return told(window=_paced(window, None))
     hidden = hides_presence(view.adjacency)
+    none = partial(told, last_run_fits=False, runs_left=0, runs_left_users=None if hidden else 0)
     if view.state != "open":
-        return Outlook(share, level, False, 0, None if hidden else 0, window=_paced(window, 0))
+        return none(window=_paced(window, 0))
     # The noise of the same plan leaks the same again. A sampled run may take less of D than the last one took.
     leak = run.leak if leak_of_run(run.planned, 1.0) is None else None
     demand = demand_of(snapshot, run) if run.accounting == "individual" else None
@@ -96,8 +112,7 @@ def outlook(
     lasting = replace(position, window=None)
     found = _admitted(lasting, run.planned, price, demand)
     if found is None:
-        until = _until(snapshot, view, 0)
-        return Outlook(share, level, False, 0, None if hidden else 0, until, _paced(window, 0))
+        return none(lasts_until=_until(snapshot, view, 0), window=_paced(window, 0))
     each = reserve(run.planned, run.leak)
 
     def runs_from(start: Position) -> int:
@@ -111,9 +126,13 @@ def outlook(
     now = None if window is None else _admitted(position, run.planned, price, demand)
     soon = 0 if now is None else runs_from(position)
     users = (view.users or 0) if found.whole is None else found.whole
-    fits = window is None or now is not None
-    until = _until(snapshot, view, runs)
-    return Outlook(share, level, fits, runs, None if hidden else users, until, _paced(window, soon))
+    return told(
+        last_run_fits=window is None or now is not None,
+        runs_left=runs,
+        runs_left_users=None if hidden else users,
+        lasts_until=_until(snapshot, view, runs),
+        window=_paced(window, soon),
+    )
 
 
 def _paced(window: Window | None, runs: int | None) -> WindowAnswer | None:
@@ -136,12 +155,12 @@ def _admitted(position: Position, planned: PrivacyLoss, price: Price, demand: De
         return None
 
 
-def _until(snapshot: Reader, view: views.PopulationView, runs: int) -> float | None:
+def _until(snapshot: Reader, view: views.PopulationView, runs: int) -> datetime | None:
     runs_so_far = snapshot.priced_runs(view.name)
     starts = [run.started_at for run in runs_so_far if not run.asks] or [run.started_at for run in runs_so_far]
     if len(starts) < 2 or runs >= MOST_RUNS:
         return None
-    return starts[-1] + (runs + 1) * (starts[-1] - starts[0]) / (len(starts) - 1)
+    return utc(starts[-1] + (runs + 1) * (starts[-1] - starts[0]) / (len(starts) - 1))
 
 
 def projected_end(snapshot: Reader, run: views.RunInBrief) -> datetime | None:

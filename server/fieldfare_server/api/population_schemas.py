@@ -9,20 +9,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.names import LONGEST_NAME, NAME
-from fieldfare.participation import PRESENCE
 from fieldfare.population_size import population_size_warnings
-from fieldfare_server.api.outlook import MOST_RUNS, Outlook, WindowAnswer
+from fieldfare_server.api.outlook import MOST_RUNS, Outlook
 from fieldfare_server.api.schemas import LOSS, PLANNED, LossAnswer
 from fieldfare_server.evidence.words import budget_in_words, identified, odds_factor
-from fieldfare_server.ledger import states, views
-from fieldfare_server.ledger.views import Proposal, Time, View, like
+from fieldfare_server.ledger import views
+from fieldfare_server.ledger.views import Time, View, like
 from fieldfare_server.planning.bound import Bound, Expected
 
 if TYPE_CHECKING:
     from fieldfare_server.planning.what_if import WhatIfCost as Price
 
 
-class Population(View):
+class Population(views.PopulationBudget, Outlook):
     """The users that share one budget, and the state of that budget."""
 
     model_config = like(
@@ -53,94 +52,24 @@ class Population(View):
         created_at="2026-01-01T12:00:00Z",
     )
 
-    name: str = Field(description="names the population in every other answer")
-    state: states.PopulationState = Field(
-        description="all but open: it takes no new run; proposed: a second person has not approved it"
-    )
-    simulated: bool = Field(default=False, description="no real people: it may be charged by runs with a fixed seed")
-    unit: str = Field(description="what a user is")
-    adjacency: str = Field(description="how two neighbouring data sets differ")
-    epsilon: float = Field(description="with delta the limit of all runs together; see bound_epsilon for the guarantee")
-    delta: float = Field(description="of the limit")
-    bound_epsilon: float = Field(
-        default=0.0,
-        description="with bound_delta the guarantee: the largest budget so far, which a tightening leaves as it is",
-    )
-    bound_delta: float = Field(default=0.0, description="see bound_epsilon")
     together: views.Together | None = Field(
         default=None,
         description="the guarantee of a user who is also in all other populations of the ledger with which its users "
         "cannot be compared, because presence is secret; null: there is none, or the token may not see them",
     )
-    ceiling_epsilon: float | None = Field(default=None, description="no raise goes above; null: no ceiling")
-    ceiling_delta: float | None = Field(default=None, description="the same for delta")
-    two_persons: bool = Field(default=False, description="a raise waits until another admin approves it")
-    reservation_seconds: float | None = Field(
-        default=None, description="a run without a coordinator ends after this time; null: never"
-    )
-    proposals: tuple[Proposal, ...] = Field(default=(), description="raises that wait")
-    leak: float = Field(default=0.0, description="D, the part of delta that sampled runs share; never changes")
-    overdrawn: bool = Field(default=False, description="more is committed than the budget holds: it takes no new run")
     spent: LossAnswer = Field(description="a gauge of what committed rounds used of the limit; not a guarantee")
     committed: LossAnswer = Field(description="the same with what the runs under way have reserved")
-    committed_share: float = Field(default=0.0, description="committed epsilon over the limit: how near it is")
-    reserved_epsilon: float = Field(description="committed minus spent epsilon")
-    remaining_epsilon: float = Field(
-        description="epsilon, taken alone, of the largest run that could still be started; with odometers, a run of "
-        "those users alone who have most left"
-    )
-    remaining_users: int | None = Field(
-        default=None, description="for how many users `remaining_epsilon` is: those who have most left; null: for all"
-    )
-    remaining_epsilon_of_all: float = Field(
-        default=0.0, description="epsilon, taken alone, of the largest run for which every user has enough left"
-    )
-    remaining_mu: float = Field(default=0.0, description="mu (sensitivity over noise multiplier) of that run")
-    users: int | None = Field(description=f"users seen so far; not shown under {PRESENCE}")
-    accounting: states.Accounting = Field(
-        default="worst-case", description="individual: each user is charged what that user took part in"
-    )
-    left: tuple[int, ...] | None = Field(
-        default=None,
-        description="how many users have up to a tenth of the budget (mu^2) left, up to two tenths, ..., all of it",
-    )
-    exhausted: int | None = Field(default=None, description="users who have nothing left and are no longer asked")
     warnings: tuple[str, ...] = Field(default=(), description="a delta that is not far below 1 / users")
     runs: int = Field(description="runs so far")
-    runs_active: int = Field(default=0, description="how many of them are under way")
-    active_run: str | None = Field(default=None, description="of these the one that was started last")
+    active_run: str | None = Field(default=None, description="of those under way the one that was started last")
     rounds_left: int | None = Field(default=None, description="rounds the running plan may still commit")
     projected_end: Time | None = Field(
         default=None, description="when those rounds end at the recent pace; null while the run stands still"
     )
-    level: Literal["open", "low", "exhausted"] = Field(
-        default="open", description="low: 80 % is committed; exhausted: no useful run fits any more"
-    )
     last_run: str | None = Field(default=None, description="the last run that trained, else the last question")
-    last_run_fits: bool | None = Field(default=None, description="whether one more run like the last one would fit")
-    runs_left: int | None = Field(
-        default=None,
-        description=f"how many runs like the last one still fit, one after the other, at least: as if each took all "
-        f"that it may from every user; {MOST_RUNS} stands for that many or more; null: no run yet",
-    )
-    runs_left_users: int | None = Field(
-        default=None,
-        description="how many of the users seen so far have enough left for all of one more such run; null: no run "
-        "yet, or the number of users is secret",
-    )
-    lasts_until: Time | None = Field(
-        default=None,
-        description="when the first such run would start that no longer fits, at the mean pace of the runs so far; "
-        "null: fewer than two runs, or no end in sight",
-    )
-    window: WindowAnswer | None = Field(
-        default=None, description="what may begin in the calendar window of now; null: there are no windows"
-    )
     in_words: str = Field(
         default="", description="what the guarantee (bound_epsilon, bound_delta) lets anybody conclude about one user"
     )
-    created_at: Time = Field(description="when it was given a budget")
-    created_by: str = Field(default="", description="by whom")
 
     @property
     def more_runs(self) -> str:
@@ -182,7 +111,7 @@ class NewCharge(BaseModel):
     why: str = Field(default="", max_length=2000, description="needed to reserve")
 
 
-class Charge(View):
+class Charge(views.ChargeTerms):
     """A charge of another trainer."""
 
     model_config = like(
@@ -199,17 +128,8 @@ class Charge(View):
         closed_at=None,
     )
 
-    population: str = Field(description="who is charged")
-    key: str = Field(description="idempotency key")
-    state: states.ChargeState = Field(description="reserved until it is committed or released")
-    who: str = Field(description="the token, or the user of the command line")
-    what: str = Field(description="what is trained")
-    why: str = Field(description="why")
-    loss: dict[str, float | int] = Field(description="as it was reported")
     mu: float = Field(description="what it takes from the budget, as mu of Gaussian DP")
     leak: float = Field(description="and of the part of delta that is set aside")
-    reserved_at: Time = Field(description="when it was reserved")
-    closed_at: Time | None = Field(default=None, description="when it was committed or released")
 
     @classmethod
     def of(cls, view: views.ChargeView) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from fieldfare.errors import NotGiven
 from fieldfare.task import ADD_ON
 from fieldfare_client.sources import data_folder, fetch, find_source, sources
 from fieldfare_server.cli.command import CommandResult, command
-from fieldfare_server.cli.output import out, print_progress, print_table, print_text
+from fieldfare_server.cli.output import out, print_progress, print_text, print_things
 
 data = typer.Typer(help="Fetch public data sets, or list them.", no_args_is_help=True)
 
@@ -34,19 +35,15 @@ def list_(folder: FolderOption = None) -> CommandResult:
         }
         for source in sources().values()
     ]
-    cells = [
-        (
-            row["name"],
-            row["package"] or f"--from {row['given']}",
-            None if row["bytes"] is None else round(row["bytes"] / 1e6, 1),
-            row["licence"] or "see its publisher",
-            row["fetched"],
-        )
-        for row in rows
-    ]
-    columns = ("name", "command or file", "MB", "licence", "here")
+    columns: dict[str, Callable[[dict[str, Any]], object]] = {
+        "name": lambda row: row["name"],
+        "command or file": lambda row: row["package"] or f"--from {row['given']}",
+        "MB": lambda row: None if row["bytes"] is None else round(row["bytes"] / 1e6, 1),
+        "licence": lambda row: row["licence"] or "see its publisher",
+        "here": lambda row: row["fetched"],
+    }
     caption = "fieldfare data fetch NAME" if rows else f"none are installed: {ADD_ON}"
-    return CommandResult(rows, lambda: print_table("Public data", columns, cells, caption))
+    return CommandResult(rows, lambda: print_things("Public data", columns, rows, caption))
 
 
 @data.command(name="fetch")

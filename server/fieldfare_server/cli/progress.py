@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fieldfare_client.check import TaskReport
     from fieldfare_client.simulation import LocalGrid
     from fieldfare_server.run.round.strategy import RoundReport
-    from fieldfare_server.run.session import Session, UsersOf
+    from fieldfare_server.run.session import Session
 
 
 @dataclass
@@ -124,13 +124,6 @@ def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) 
     warnings = [*admit(plan, None, None, names).warnings]
     print_warnings(warnings + check_population_size(plan, len(names), accepted=accept_delta))
     return report
-
-
-def users_of() -> UsersOf:
-    """Return the function that names a task's users. A run that is resumed compares them with those of its start."""
-    from fieldfare_client.app import user_names  # imports PyTorch
-
-    return user_names
 
 
 def priced_here(home: StateDirectory, plan: Plan) -> tuple[Cost, dict[str, bytes]] | None:

@@ -15,7 +15,7 @@ from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.export import check_export, live_export
 from fieldfare_server.cli.options import AcceptDeltaOption, JsonOption, PlanArgument
 from fieldfare_server.cli.output import out, print_progress, print_text, print_warnings, told_if_slow
-from fieldfare_server.cli.progress import check_first, grid_of, priced_here, run_here, simulated_nodes, users_of
+from fieldfare_server.cli.progress import check_first, grid_of, priced_here, run_here, simulated_nodes
 from fieldfare_server.cli.task import is_simulated, judge, say_made_up
 from fieldfare_server.deployment.simulation import Ray, run_flower_simulation
 from fieldfare_server.files.home import SHAREABLE, StateDirectory
@@ -77,11 +77,13 @@ def simulate(
         with live_export(directory.ledger, run_id, export):
             run_flower_simulation(directory, path, resume, nodes or 1, run_id=run_id, ray=ray)
     else:
+        from fieldfare_client.app import user_names  # imports PyTorch
+
         spread = simulated_nodes(planned, nodes)
         session = (
             _begin(directory, planned, accept_delta, json_)
             if path
-            else sessions().resume(directory, resume, True, SIMULATION, users=users_of())
+            else sessions().resume(directory, resume, True, SIMULATION, users=user_names)
         )
         run_id = session.account.id
         print_progress(f"State: {directory.root}")
@@ -98,6 +100,8 @@ def plan_of_run(home: StateDirectory, run: str) -> Plan:
 
 
 def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, quiet: bool) -> Session:
+    from fieldfare_client.app import user_names  # imports PyTorch
+
     report = check_first(plan, accept_delta=accept_delta, quiet=quiet)
     directory.prepare()
     with told_if_slow():
@@ -105,7 +109,7 @@ def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, quiet: boo
         if priced is not None:  # a certified plan's price is drawn when it starts
             print_warnings(judge(priced[0], report, is_simulated(directory, plan)))
         return sessions().begin(
-            directory, plan, identity_is_stable=True, actor=SIMULATION, priced=priced, users=users_of()
+            directory, plan, identity_is_stable=True, actor=SIMULATION, priced=priced, users=user_names
         )
 
 

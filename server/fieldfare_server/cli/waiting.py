@@ -16,7 +16,7 @@ PATIENCE = 600.0
 PAUSE = 1.0
 
 
-def retry(attempt: Callable[[], T], patience: float = PATIENCE, pause: float = PAUSE) -> T:
+def retry(attempt: Callable[[], T], patience: float = PATIENCE) -> T:
     """Call `attempt` until it raises no `FieldfareError`, and return its result.
 
     Prints each new obstacle to standard error. Raises the last error after `patience` seconds.
@@ -31,4 +31,4 @@ def retry(attempt: Callable[[], T], patience: float = PATIENCE, pause: float = P
             if str(error) != obstacle:
                 obstacle = str(error)
                 print_progress(f"Waiting: {obstacle}")
-            time.sleep(pause)
+            time.sleep(PAUSE)

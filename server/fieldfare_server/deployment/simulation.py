@@ -54,16 +54,6 @@ class Ray:
             why = f"nothing answers there ({error})."
             raise NotFound(what, why, "start it: ray start --head --port=6379") from None
 
-    @property
-    def federation_config(self) -> str:
-        """What an actor takes, in Flower's words."""
-        return f"client-resources-num-cpus={self.cpus} client-resources-num-gpus={self.gpus}"
-
-    @property
-    def env(self) -> dict[str, str]:
-        """The variable by which Ray finds the cluster."""
-        return {"RAY_ADDRESS": self.address} if self.address else {}
-
 
 def run_flower_simulation(
     home: StateDirectory, path: Path | None, resume: str, nodes: int, run_id: str = "", ray: Ray = Ray()
@@ -92,12 +82,13 @@ def run_flower_simulation(
         with Ledger.open(home.ledger) as ledger:
             text, task = "", Plan.stored(ledger.run(resume).plan).task_reference
     run_id = resume or run_id or new_run_id()
+    actors = f"client-resources-num-cpus={ray.cpus} client-resources-num-gpus={ray.gpus}"
     env = {
         "FIELDFARE_HOME": str(home.root),
         "FIELDFARE_LEDGER": home.ledger,
         "FIELDFARE_NODE_AUTH": "simulated",
         "OMP_NUM_THREADS": "1",
-        **ray.env,
+        **({"RAY_ADDRESS": ray.address} if ray.address else {}),
         # Flower's processes work in other directories, and a task may be a module of this one.
         "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), os.getcwd()))),
     }
@@ -113,7 +104,7 @@ def run_flower_simulation(
                 task=task,
                 run_id=run_id,
                 resume=resume,
-                federation_config=f"num-supernodes={nodes} {ray.federation_config}",
+                federation_config=f"num-supernodes={nodes} {actors}",
                 env=env,
             )
     except KeyboardInterrupt:

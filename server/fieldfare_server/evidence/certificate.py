@@ -45,7 +45,6 @@ from fieldfare_server.ledger import merkle
 from fieldfare_server.ledger.chain import HASHED, HeadFile
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql import models, rows
-from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.run.pricing import stated_noise
 
@@ -86,7 +85,7 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
         StrategyError: the run's strategy is not there.
     """
     run = ledger.run(run_id)
-    if run.noise_source == SEEDED:
+    if not run.private:
         raise NotAllowed(f"certificate of run {run_id}", "its noise has a fixed seed, so the run is not private.")
     population = ledger.population(run.population)
     with ledger.read() as connection:

@@ -18,7 +18,6 @@ from fieldfare_server.evidence.guarantee import ADJACENCY, PUBLIC, accountant, g
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.ledger.state.formats import SEEDED
 
 
 def registry_entry(ledger: Reader, run_id: str, root: Path | None = None) -> dict[str, object]:
@@ -28,7 +27,7 @@ def registry_entry(ledger: Reader, run_id: str, root: Path | None = None) -> dic
         BadInput: there is no such run, or its noise was not secret, so that it is no deployment.
     """
     run = ledger.run(run_id)
-    if run.noise_source == SEEDED:
+    if not run.private:
         raise NotAllowed(
             f"a registry entry for run {run.id!r}", "its noise comes from a fixed seed: it is not private."
         )

@@ -25,7 +25,7 @@ from fieldfare_server.evidence.document import Fact, Guarantee
 from fieldfare_server.evidence.looks import question_of
 from fieldfare_server.evidence.plan_facts import PlanFacts
 from fieldfare_server.evidence.words import loss_in_words
-from fieldfare_server.ledger.state.formats import SEEDED, has_nonces
+from fieldfare_server.ledger.state.formats import has_nonces
 from fieldfare_server.ledger.states import Accounting
 from fieldfare_server.ledger.views import PopulationView, RunView
 
@@ -164,7 +164,6 @@ def round_up(value: float) -> str:
 def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None) -> Guarantee:
     """Return the guarantee card of a run. facts: of `plan_facts`."""
     unit = population.unit
-    private = run.noise_source != SEEDED
     delta = decimal(run.delta)
     if run.ended_at is None:
         statement = (
@@ -193,7 +192,7 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
             f" Against the server alone this whole run is ({round_up(loss.epsilon(run.delta))}, {delta})-"
             "differentially private, by the noise that the blinder added before the server could read."
         )
-    if not private:
+    if not run.private:
         statement = (
             "NOT PRIVATE: the noise comes from a fixed seed. The figures say what a secret key would have given."
         )
@@ -206,7 +205,7 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         *against,
         Fact(name="In words", value=loss_in_words(run.planned_epsilon, run.delta, run.planned.gdp)),
         Fact(name="Trust", value=trust),
-        Fact(name="Noise source", value=_noise_source(facts) if private else "fixed seed"),
+        Fact(name="Noise source", value=_noise_source(facts) if run.private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {DOMINATED if _is_choice(run) else run.planned.words.method}"),
         Fact(name="Accounting", value=ACCOUNTING[run.accounting]),
     ]
@@ -350,7 +349,7 @@ def _not_covered(
     lines = []
     if facts is not None and facts.plan.run.trust_node_ids != run.trust_node_ids:
         lines.append("The plan and the ledger disagree on whether node ids are trusted.")
-    if run.noise_source == SEEDED:
+    if not run.private:
         lines.append("Anything at all: anyone who knows the seed can subtract the noise.")
     if population.simulated:
         lines.append("Real people: the population is marked as simulated.")

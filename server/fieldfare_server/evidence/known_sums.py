@@ -108,7 +108,11 @@ def play_resumed(
     """
     with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
         state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")
-        _create_population(state, plan)
+        privacy = plan.privacy
+        with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
+            ledger.create_population(
+                privacy.population, _BUDGET, privacy.delta, adjacency=privacy.adjacency, simulated=True, actor="audit"
+            )
         # At the noise that was charged, not calibrated again: the run's own price is what is on trial.
         priced = cost_at_noise(plan, decided), decided
         with Session.begin(state, plan, identity_is_stable=True, actor="audit", priced=priced) as session:
@@ -124,15 +128,6 @@ def rehearsed(cost: Cost, **run: object) -> Plan:
     target = {"epsilon": None, "noise_multiplier": cost.noise_multiplier}
     changes = {"run": {**table["run"], "noise_seed": None, **run}, "privacy": {**table["privacy"], **target}}
     return Plan.stored({**table, **changes, "task": {}, "aggregation": PLAIN.model_dump()})
-
-
-def _create_population(state: StateDirectory, plan: Plan) -> None:
-    """Make the plan's population in a throwaway ledger, with room for any plan."""
-    privacy = plan.privacy
-    with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
-        ledger.create_population(
-            privacy.population, _BUDGET, privacy.delta, adjacency=privacy.adjacency, simulated=True, actor="audit"
-        )
 
 
 @dataclass(eq=False)

@@ -19,7 +19,6 @@ from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
 from fieldfare_server.ledger import Head, views, watch
 from fieldfare_server.ledger.events.runs import Audited
 from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.ledger.state.formats import SEEDED
 
 
 @dataclass(frozen=True)
@@ -42,16 +41,6 @@ class RunEvidence:
     price: Price
     together: views.Together | None
     others: tuple[views.ChargeView, ...]
-
-    @property
-    def private(self) -> bool:
-        """Whether the noise was secret."""
-        return self.run.noise_source != SEEDED
-
-    @property
-    def participation_hidden(self) -> bool:
-        """Whether the counts must not be shown: where presence is secret, who took part is what is protected."""
-        return hides_presence(self.run.adjacency)
 
     @property
     def realised_most(self) -> int:
@@ -116,11 +105,11 @@ def describe_canaries(canaries: Mapping[str, Any]) -> list[tuple[str, str]]:
 def to_json(evidence: RunEvidence) -> dict[str, object]:
     """Return the statement's numbers. Epsilons are exact here; sentences round them up."""
     run, population, facts = evidence.run, evidence.population, evidence.facts
-    hidden, test, server = evidence.participation_hidden, evidence.test, run.against_server
+    hidden, test, server = hides_presence(run.adjacency), evidence.test, run.against_server
     return {
         "run": run.id,
         "population": population.name,
-        "private": evidence.private,
+        "private": run.private,
         "simulated": population.simulated,
         "statement": evidence.card.statement,
         "unit": population.unit,

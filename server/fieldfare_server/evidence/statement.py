@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fieldfare.accounting.filter import gauge
 from fieldfare.names import is_question, task_words
-from fieldfare.participation import PRESENCE
+from fieldfare.participation import PRESENCE, hides_presence
 from fieldfare.text import decimal
 from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
@@ -37,7 +37,7 @@ def privacy_statement(ledger: Reader, run_id: str, root: Path | None = None, *, 
     return Statement(
         title=f"Privacy statement of run {evidence.run.id}",
         summary=evidence.card.statement,
-        private=evidence.private,
+        private=evidence.run.private,
         sections=(
             _setting(evidence),
             _formal_guarantee(evidence, alone),
@@ -145,7 +145,7 @@ def _mechanism(evidence: RunEvidence) -> Section:
 
 
 def _participation(evidence: RunEvidence) -> Section:
-    hidden, facts = evidence.participation_hidden, evidence.facts
+    hidden, facts = hides_presence(evidence.run.adjacency), evidence.facts
     took_part = sum(users for times, users in evidence.counts.items() if times)
     rows: list[Row] = []
     if facts is not None:

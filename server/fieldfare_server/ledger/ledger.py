@@ -17,32 +17,33 @@ from sqlalchemy import Connection
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import AlreadyThere, LedgerError, NoLedger, NotNow
+from fieldfare.errors import AlreadyThere, LedgerError, NoLedger
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.shown import Shown
-from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import chain, holders, views
 from fieldfare_server.ledger.events.base import Event, Unfit
 from fieldfare_server.ledger.events.charges import ChargeCommitted, ChargeReleased
 from fieldfare_server.ledger.events.populations import Noted, Recomputed
 from fieldfare_server.ledger.events.runs import Audited, KeyDestroyed, SeedDrawn, Voided
-from fieldfare_server.ledger.reads import Reader
+from fieldfare_server.ledger.head_keys import HeadKeys
 from fieldfare_server.ledger.rules import charges, populations, runs
 from fieldfare_server.ledger.run_handle import RunHandle
 from fieldfare_server.ledger.schedule import scheduled
-from fieldfare_server.ledger.sql import head_keys, leases, nodes, odometer_tables, rows, tokens
+from fieldfare_server.ledger.sql import leases, odometer_tables, rows
 from fieldfare_server.ledger.sql import migrate as schema
 from fieldfare_server.ledger.sql.database import Database
 from fieldfare_server.ledger.sql.journal import Clock, Entry, Journal, clean, read_head
 from fieldfare_server.ledger.sql.load import load
 from fieldfare_server.ledger.sql.memory import Memory
 from fieldfare_server.ledger.sql.mend import Examination, Mending, charge_for
+from fieldfare_server.ledger.sql.nodes import Nodes
 from fieldfare_server.ledger.sql.proof import Disproved, Proof
 from fieldfare_server.ledger.sql.rebuild import rebuild
 from fieldfare_server.ledger.sql.segments import Segments
 from fieldfare_server.ledger.sql.takeover import start_run, take_over
+from fieldfare_server.ledger.sql.tokens import TokenCheck, Tokens
 from fieldfare_server.ledger.state.state import FoldedPopulation, State
-from fieldfare_server.ledger.states import Request, Scope
+from fieldfare_server.ledger.states import Request
 
 # Seconds to wait for a database that cannot be reached when a ledger is opened.
 OPENING = 3.0
@@ -54,7 +55,7 @@ class _Undone(Exception):
     """Nothing is to change."""
 
 
-class Ledger(Reader, metaclass=Shown):
+class Ledger(HeadKeys, Nodes, Tokens, metaclass=Shown):
     """An open ledger. Writes are serialised, durable and journaled.
 
     `help(ff.Ledger.NAME)` says how each of these is called; others are for coordinator, service and commands.
@@ -83,9 +84,8 @@ class Ledger(Reader, metaclass=Shown):
         self.database = database
         self.proof = journal.proof  # whether the tables say what the journal proves
         self._journal, self._lease_seconds = journal, lease_seconds
-        revoke = functools.partial(tokens.revoke, journal, actor="expiry")
         # Gives the token of a secret if it is valid now and the journal proves it, else None.
-        self.check_token = tokens.TokenCheck(database, journal.clock, revoke)
+        self.check_token = TokenCheck(database, journal.clock, functools.partial(self.revoke_token, actor="expiry"))
 
     @classmethod
     def open(
@@ -293,11 +293,6 @@ class Ledger(Reader, metaclass=Shown):
         return self._change(
             name, lambda state: populations.raise_budget(state, name, epsilon, delta, reason, asks), actor
         )
-
-    def proposal_population(self, proposal_id: str) -> str:
-        """Name the population that a raise is proposed for. Raises `BadInput` if there is none of that id."""
-        with self.read() as connection:
-            return rows.proposal_population(connection, proposal_id)
 
     def approve_raise(self, proposal_id: str, *, actor: str, person: str) -> views.PopulationView:
         """Approve and apply a raise that waits. Raises `BadInput` if `person`, a token's id, proposed it."""
@@ -672,67 +667,6 @@ class Ledger(Reader, metaclass=Shown):
             self._journal.forget()
         self.proof.restart()
         return lost
-
-    # -- tokens ----------------------------------------------------------------------------------------------
-
-    def create_token(
-        self,
-        name: str,
-        scopes: tuple[Scope, ...],
-        *,
-        actor: str,
-        expires_at: float | None = None,
-        populations: tuple[str, ...] | None = None,
-    ) -> tuple[str, views.TokenView]:
-        """Make an API token: (its secret, shown only now; its view).
-
-        populations: those that it is for; None: all. Raises `BadInput` on an unknown scope or population.
-        """
-        return tokens.create(self._journal, name, scopes, actor, expires_at, populations)
-
-    def revoke_token(self, token: str, *, actor: str) -> views.TokenView:
-        """Make a token, named by its id or its name, useless from now on; `tokens.revoke` says what is refused."""
-        return tokens.revoke(self._journal, token, actor)
-
-    def record_token_use(self, token_id: str, purpose: str, *, actor: str) -> None:
-        """Record that a token was used, and for what."""
-        tokens.record_use(self._journal, token_id, purpose, actor)
-
-    # -- the head's key --------------------------------------------------------------------------------------
-
-    def enrol_head_key(self, file: Path, key: str, *, actor: str) -> None:
-        """Let `key` (public, hex), which is kept offline, name the head's next key; see `head_keys.enrol`."""
-        head_keys.enrol(self._journal, chain.HeadFile(file), self._shown_head(), key, actor)
-
-    def rotate_head_key(self, file: Path, *, actor: str, offline: bytes | None = None) -> str:
-        """Replace the key that signs the head, by that of the coordinator of `file`; see `head_keys.rotate`."""
-        shown, lines = self._shown_head(), [*self.head_key_lines().values()]
-        return head_keys.rotate(self._journal, chain.HeadFile(file), shown, lines, actor, offline=offline)
-
-    def _shown_head(self) -> SignedHead:
-        """The newest signed head, while no coordinator is at work that would sign with the key of before."""
-        with self.snapshot() as snapshot:
-            shown = snapshot.signed_head()
-            held = [run.id for run in snapshot.runs(state="running").items]
-        if shown is None:
-            raise NotNow(head_keys.WHAT, "no coordinator has signed a head yet.", "after the first run")
-        if held:
-            raise NotNow(head_keys.WHAT, f"run {held[0]} has a coordinator, which signs with it.", "stop it first")
-        return shown
-
-    # -- nodes -----------------------------------------------------------------------------------------------
-
-    def admit_node(self, key: str, name: str, most_users: int, *, actor: str) -> None:
-        """State for how many users a node is registered. key: SHA-256 of its public key, hex. Raises `BadInput`."""
-        nodes.admit(self._journal, key, name, most_users, actor)
-
-    def release_node(self, key: str, name: str, *, actor: str) -> None:
-        """Set the users of a node free for other nodes to claim. Raises `BadInput`."""
-        nodes.release(self._journal, key, name, actor)
-
-    def node_register(self) -> nodes.NodeRegister:
-        """Return what was said of nodes; it reads what is new each time that it is asked."""
-        return nodes.NodeRegister(self.database)
 
 
 def _require_no_held_head(database: Database, head_file: Path | None) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, or_, select
 
 from fieldfare.accounting.filter import Price, Rectangle, gauge
 from fieldfare.errors import NotFound, OutOfRange
+from fieldfare.names import is_name
 from fieldfare.participation import hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import views
@@ -256,6 +257,16 @@ class Reader:
                 return {}
             return rows.population_participation(connection, row, COUNTED)
 
+    def proposal_population(self, proposal_id: str) -> str:
+        """Name the population that a raise is proposed for. Raises `BadInput` if there is none of that id."""
+        query = select(models.populations.c.name).join(models.proposals).where(models.proposals.c.id == proposal_id)
+        with self.read() as connection:
+            name = connection.execute(query).scalar() if is_name(proposal_id) else None
+        if name is None:
+            known = "one that `fieldfare population show` lists"
+            raise NotFound(f"proposal {proposal_id[:100]!r}", "there is none of that id.", known)
+        return str(name)
+
     def position(self, population: str, names: NDArray[np.uint64] | None = None) -> tuple[Position, int]:
         """Return what a population has for one more run, and how many of `names` it does not know yet.
 
@@ -315,8 +326,13 @@ class Reader:
 
     def charge(self, population: str, key: str) -> views.ChargeView:
         """Return a charge of another trainer. Raises `BadInput` if there is none."""
+        c = models.charges.c
         with self.read() as connection:
-            row = rows.charge_row(connection, rows.population_row(connection, population), key)
+            number = rows.population_row(connection, population).id
+            query = select(models.charges).where(c.population_id == number, c.key == key)
+            row = connection.execute(query).first()
+        if row is None:
+            raise NotFound(f"charge {key[:80]!r}", f"population {population!r} has none with that key.")
         return rows.charge_view(row, population)
 
     def charges(self, population: str) -> tuple[views.ChargeView, ...]:

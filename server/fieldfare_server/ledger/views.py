@@ -14,7 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
-from fieldfare.participation import Adjacency
+from fieldfare.participation import PRESENCE, Adjacency
+from fieldfare_server.ledger.state.formats import SEEDED
 from fieldfare_server.ledger.state.windows import Every
 from fieldfare_server.ledger.states import (
     Accounting,
@@ -94,8 +95,62 @@ class Together(View):
     delta: float = Field(description="see epsilon")
 
 
-class PopulationView(View):
-    """A population and its budget. Every epsilon is at the population's delta. Times are seconds since 1970, UTC.
+class PopulationBudget(View):
+    """What every view of a population shows: its budget, its rules, and what is left of it."""
+
+    name: str = Field(description="names the population in every other answer")
+    state: PopulationState = Field(
+        description="all but open: it takes no new run; proposed: a second person has not approved it"
+    )
+    simulated: bool = Field(default=False, description="no real people: it may be charged by runs with a fixed seed")
+    unit: str = Field(description="what a user is")
+    adjacency: Adjacency = Field(description="how two neighbouring data sets differ")
+    epsilon: float = Field(description="with delta the limit of all runs together; see bound_epsilon for the guarantee")
+    delta: float = Field(description="of the limit")
+    bound_epsilon: float = Field(
+        default=0.0,
+        description="with bound_delta the guarantee: the largest budget so far, which a tightening leaves as it is",
+    )
+    bound_delta: float = Field(default=0.0, description="see bound_epsilon")
+    ceiling_epsilon: float | None = Field(default=None, description="no raise goes above; null: no ceiling")
+    ceiling_delta: float | None = Field(default=None, description="the same for delta")
+    two_persons: bool = Field(default=False, description="a raise waits until another admin approves it")
+    reservation_seconds: float | None = Field(
+        default=None, description="a run without a coordinator ends after this time; null: never"
+    )
+    proposals: tuple[Proposal, ...] = Field(default=(), description="raises that wait, newest first")
+    leak: float = Field(default=0.0, description="D, the part of delta that sampled runs share; never changes")
+    overdrawn: bool = Field(default=False, description="more is committed than the budget holds: it takes no new run")
+    reserved_epsilon: float = Field(description="committed minus spent epsilon")
+    remaining_epsilon: float = Field(
+        description="epsilon, taken alone, of the largest run that could still be started; with odometers, a run of "
+        "those users alone who have most left"
+    )
+    remaining_users: int | None = Field(
+        default=None, description="for how many users `remaining_epsilon` is: those who have most left; null: for all"
+    )
+    remaining_epsilon_of_all: float = Field(
+        default=0.0, description="epsilon, taken alone, of the largest run for which every user has enough left"
+    )
+    remaining_mu: float = Field(
+        default=0.0, description="mu (sensitivity over noise multiplier) of the run that `remaining_epsilon` is of"
+    )
+    users: int | None = Field(description=f"users seen so far; not shown under {PRESENCE}")
+    accounting: Accounting = Field(
+        default="worst-case", description="individual: each user is charged what that user took part in"
+    )
+    left: tuple[int, ...] | None = Field(
+        default=None,
+        description="how many users have up to a tenth of the budget (mu^2) left, up to two tenths, ..., all of it",
+    )
+    exhausted: int | None = Field(default=None, description="users who have nothing left and are no longer asked")
+    runs_active: int = Field(default=0, description="how many runs are under way")
+    created_at: Time = Field(description="when it was given a budget")
+    created_by: str = Field(default="", description="by whom")
+
+
+class PopulationView(PopulationBudget):
+    """A population as the ledger has it. Every epsilon is at the population's delta.
 
     (`bound_epsilon`, `bound_delta`), the largest budget so far, is the guarantee: it holds however each run
     is chosen. (`epsilon`, `delta`) limits what comes. `spent_epsilon` and the other epsilons are a gauge,
@@ -103,54 +158,18 @@ class PopulationView(View):
     used, and not a guarantee for a run that stops because of what was released.
     """
 
-    name: str
-    epsilon: float
-    delta: float
-    adjacency: Adjacency
-    unit: str
-    simulated: bool  # not people: only such a population may be charged by a run with a fixed noise seed
-    leak: float  # d, the part of delta that sampled runs share; fixed when the population is made
-    bound_epsilon: float
-    bound_delta: float
-    ceiling_epsilon: float | None  # no raise goes above; None: no ceiling
-    ceiling_delta: float | None
-    two_persons: bool  # a raise waits until a second person approves it
-    # How long a run without a coordinator keeps its reservation; None: without end.
-    reservation_seconds: float | None
     window_epsilon: float | None  # what may begin in each `window_every`; None: there are no windows
     window_every: Every | None
-    proposals: tuple[Proposal, ...]  # raises that wait, newest first
-    state: PopulationState
-    users: int | None  # users known so far
-    # individual: each user is charged what that user took part in; worst-case: all alike.
-    accounting: Accounting
-    # How many users have up to a tenth of M left for new runs, up to two tenths, ..., all; None without odometers.
-    left: tuple[int, ...] | None
-    exhausted: int | None  # how many of them have nothing left; None without odometers
     # Sum of the prices of everything released so far; with odometers, that of the user who has spent most.
     spent: Price
     spent_epsilon: float
     committed: Price  # spent by ended runs and reserved by the runs under way
-    # More is committed than the budget holds, by runs that an earlier rule admitted. It takes no new run.
-    overdrawn: bool
     committed_epsilon: float
-    reserved_epsilon: float  # committed_epsilon - spent_epsilon
-    # For how many users a run of `remaining_epsilon` can be started: those who have most left. None: for all.
-    remaining_users: int | None
-    # As `remaining_epsilon`, of the largest run for which every user has enough left.
-    remaining_epsilon_of_all: float
-    # The epsilon, taken alone, of the largest single Gaussian run that can still be started; 0 when none can.
-    # With odometers, a run of those users alone who have most left.
-    remaining_epsilon: float
-    remaining_mu: float  # the mu (sensitivity / noise multiplier) of that run
     rounds_left: int  # rounds still to come in the runs under way
-    runs_active: int
     runs_total: int
     newest_run: RunInBrief | None = Field(exclude=True)  # as `TakenSums.newest`
     # Of the runs under way, the one that was started last; None without one.
     active_run: RunInBrief | None = Field(exclude=True)
-    created_at: float
-    created_by: str
 
 
 class RunView(View):
@@ -183,6 +202,11 @@ class RunView(View):
     started_at: float
     started_by: str
     ended_at: float | None
+
+    @property
+    def private(self) -> bool:
+        """Whether its noise was secret."""
+        return self.noise_source != SEEDED
 
     @property
     def held(self) -> tuple[PrivacyLoss, float]:
@@ -242,19 +266,24 @@ class JournalView(View):
     hash: str
 
 
-class ChargeView(View):
-    """What another trainer charged to all users of a population."""
+class ChargeTerms(View):
+    """What another trainer charged to all users of a population: what the ledger and its service both show."""
 
-    population: str
-    key: str
-    who: str
-    what: str
-    why: str
-    loss: dict[str, float | int]  # as it was reported
+    population: str = Field(description="who is charged")
+    key: str = Field(description="idempotency key")
+    state: ChargeState = Field(description="reserved until it is committed or released")
+    who: str = Field(description="the token, or the user of the command line")
+    what: str = Field(description="what is trained")
+    why: str = Field(description="why")
+    loss: dict[str, float | int] = Field(description="as it was reported")
+    reserved_at: Time = Field(description="when it was reserved")
+    closed_at: Time | None = Field(default=None, description="when it was committed or released")
+
+
+class ChargeView(ChargeTerms):
+    """The ledger's view of it."""
+
     price: Price  # what it takes from the population's rectangle
-    state: ChargeState
-    reserved_at: float
-    closed_at: float | None
 
 
 class TokenView(View):

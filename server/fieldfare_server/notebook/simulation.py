@@ -163,7 +163,14 @@ def make_population(ledger: Ledger, name: str, plans: list[Plan], costs: list[Co
         adjacency, actor = plans[0].privacy.adjacency, f"python:{getpass.getuser()}"
         known, _ = ledger.population_or_new(name, epsilon, delta, adjacency=adjacency, simulated=True, actor=actor)
     if budget is not None:
-        _require_same(known.epsilon, known.delta, budget, name)
+        given = budget if isinstance(budget, tuple) else (budget, known.delta)
+        if given != (known.epsilon, known.delta):
+            raise Differs(
+                f"budget = {budget}",
+                f"population {name!r} is there, with epsilon {known.epsilon:g} at delta {decimal(known.delta)}; only "
+                "an officer raises it, for a reason.",
+                "leave budget out, or `fieldfare population raise`",
+            )
 
 
 def _budget(name: str, costs: list[Cost], budget: Budget | None) -> tuple[float, float]:
@@ -191,17 +198,6 @@ def _budget(name: str, costs: list[Cost], budget: Budget | None) -> tuple[float,
             f"budget=({budget:g}, {decimal(max(deltas))})",
         )
     return budget, deltas.pop()
-
-
-def _require_same(epsilon: float, delta: float, budget: Budget, name: str) -> None:
-    given = budget if isinstance(budget, tuple) else (budget, delta)
-    if given != (epsilon, delta):
-        raise Differs(
-            f"budget = {budget}",
-            f"population {name!r} is there, with epsilon {epsilon:g} at delta {decimal(delta)}; only an officer raises "
-            "it, for a reason.",
-            "leave budget out, or `fieldfare population raise`",
-        )
 
 
 def _labels(plans: Sequence[Plan]) -> list[str]:

@@ -48,7 +48,11 @@ def main(grid: Grid, context: Context) -> None:
             session = _open_session(grid, plan, resume, run_id)
             with logs.about(session.account.id, stamp=session.stamp), session:
                 log.info("run %s is Flower's run %d", session.account.id, context.run_id)
-                FieldfareStrategy(session, _log_round, run_config=context.run_config).start(grid)
+
+                def report(done: RoundReport) -> None:
+                    log.info("round %d/%d committed, epsilon %.4g", done.round + 1, done.rounds, done.epsilon)
+
+                FieldfareStrategy(session, report, run_config=context.run_config).start(grid)
         except FieldfareError as error:
             # The message is for the operator; it names no user and holds no data.
             log.error("%s", error)
@@ -68,7 +72,3 @@ def _open_session(grid: Grid, plan_source: str, resume: str, run_id: str) -> Ses
     if plan.run.task != QUESTION:  # a question is judged by `questions.require_clear`
         log_signal(session.cost, session.schema.numel, log)  # who submits with `fieldfare run` was refused
     return session
-
-
-def _log_round(report: RoundReport) -> None:
-    log.info("round %d/%d committed, epsilon %.4g", report.round + 1, report.rounds, report.epsilon)

@@ -65,20 +65,29 @@ class NodeRegister:
         return self._terms.get(key, NodeTerms())
 
 
-def admit(journal: Journal, key: str, name: str, most_users: int, actor: str) -> None:
-    """State for how many users the node `key` is registered. Raises `BadInput` on a number or key that is none."""
-    _require_key(key)
-    if not 1 <= most_users <= MOST_USERS:
-        raise OutOfRange(f"most users = {most_users}", f"must be in [1, {MOST_USERS}].", "1")
-    event = NodeAdmitted(key, clean(name, 200), most_users)
-    journal.write(lambda connection, entry: entry.append(event, actor))
+class Nodes:
+    """What a ledger writes about nodes. A key that is none is refused as `BadInput`."""
 
+    database: Database
+    _journal: Journal
 
-def release(journal: Journal, key: str, name: str, actor: str) -> None:
-    """Set the users free that are bound to the node `key`: the next node that claims one has it. Raises `BadInput`."""
-    _require_key(key)
-    event = NodeReleased(key, clean(name, 200))
-    journal.write(lambda connection, entry: entry.append(event, actor))
+    def admit_node(self, key: str, name: str, most_users: int, *, actor: str) -> None:
+        """State for how many users a node is registered. key: SHA-256 of its public key, hex. Raises `BadInput`."""
+        _require_key(key)
+        if not 1 <= most_users <= MOST_USERS:
+            raise OutOfRange(f"most users = {most_users}", f"must be in [1, {MOST_USERS}].", "1")
+        event = NodeAdmitted(key, clean(name, 200), most_users)
+        self._journal.write(lambda connection, entry: entry.append(event, actor))
+
+    def release_node(self, key: str, name: str, *, actor: str) -> None:
+        """Set the users of a node free: the next node that claims one has it. Raises `BadInput`."""
+        _require_key(key)
+        event = NodeReleased(key, clean(name, 200))
+        self._journal.write(lambda connection, entry: entry.append(event, actor))
+
+    def node_register(self) -> NodeRegister:
+        """Return what was said of nodes; it reads what is new each time that it is asked."""
+        return NodeRegister(self.database)
 
 
 def _require_key(key: str) -> None:

@@ -186,26 +186,21 @@ class Changes:
         self._ended.clear()
 
     def _values(self, connection: Connection, shape: _Layout, contents: Contents, row: Any) -> dict[str, object]:
-        return {
-            column: value
-            for name, said in zip(row._fields, row, strict=True)
-            for column, value in self._column(connection, shape, contents, name, said)
-        }
+        return dict(self._column(connection, shape, contents, name, getattr(row, name)) for name in row._fields)
 
     def _column(
         self, connection: Connection, shape: _Layout, contents: Contents, name: str, said: Any
-    ) -> Iterable[tuple[str, object]]:
+    ) -> tuple[str, object]:
         if name == "population":
-            return (("population_id", self._population(connection, said)),)
+            return "population_id", self._population(connection, said)
         if name == "run":
-            return (("run_seq", self._seq(connection, said)),)
-        return ((name, shape.content[name](contents, said) if name in shape.content else said),)
+            return "run_seq", self._seq(connection, said)
+        return name, shape.content[name](contents, said) if name in shape.content else said
 
     def _update(self, connection: Connection, shape: _Layout, contents: Contents, before: Any, after: Any) -> None:
         changed = [name for name in after._fields if getattr(before, name) != getattr(after, name)]
-        values: dict[str, object] = {}
-        for name in (*changed, *(_FIELDS.get(key, key) for key in shape.keys)):
-            values.update(self._column(connection, shape, contents, name, getattr(after, name)))
+        names = (*changed, *(_FIELDS.get(key, key) for key in shape.keys))
+        values = dict(self._column(connection, shape, contents, name, getattr(after, name)) for name in names)
         connection.execute(
             _update(shape.table, tuple(changed), shape.keys), {f"to_{name}": value for name, value in values.items()}
         )

@@ -103,26 +103,6 @@ def population_and_head(connection: Connection, name: str) -> tuple[Row[object],
     return row, Head(row.head_ledger, row.head_count, row.head_hash)
 
 
-def charge_row(connection: Connection, population: Row[object], key: str) -> Row[object]:
-    """The row of a charge of another trainer. Raises `BadInput` if there is none."""
-    c = models.charges.c
-    row = connection.execute(select(models.charges).where(c.population_id == population.id, c.key == key)).first()
-    if row is None:
-        raise NotFound(f"charge {key[:80]!r}", f"population {population.name!r} has none with that key.")
-    return row
-
-
-def proposal_population(connection: Connection, proposal_id: str) -> str:
-    """The name of the population that a raise is proposed for. Raises `BadInput` if there is none of that id."""
-    query = select(models.populations.c.name).join(models.proposals).where(models.proposals.c.id == proposal_id)
-    name = connection.execute(query).scalar() if is_name(proposal_id) else None
-    if name is None:
-        raise NotFound(
-            f"proposal {proposal_id[:100]!r}", "there is none of that id.", "one that `fieldfare population show` lists"
-        )
-    return str(name)
-
-
 def run_row(connection: Connection, run_id: str, query: Select[object] = _RUN) -> Row[object]:
     """The row of a run, or (query `RUN_SHOWN`) what `run_view` takes. Raises `BadInput` if there is none."""
     row = connection.execute(query, {"id": run_id}).first() if is_name(run_id) else None

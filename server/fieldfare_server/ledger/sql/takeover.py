@@ -33,9 +33,20 @@ def start_run(journal: Journal, run: NewRun, holder: str, lease_seconds: float) 
     """
     run.check()
     cost = _price(journal, run)
+
+    def work(connection: Connection, entry: Entry) -> int:
+        plan = entry.contents.keep(run.plan_json, lasting=True)
+        event, caps = start(entry.state, run, cost, plan, entry.now)
+        if caps is not None:
+            entry.contents.keep_units(caps)
+        entry.append(event, holder, population=run.population, run=run.id)
+        entry.flush()
+        seq = run_row(connection, run.id).seq
+        return leases.create(connection, seq, clean(holder, 300), lease_seconds, entry.now)
+
     while True:
         try:
-            return _start(journal, run, cost, holder, lease_seconds)
+            return journal.admit(work)
         except BudgetRefused:
             # If another run started or ended since, the default leak was chosen by old numbers: price the run again.
             before, cost = cost, _price(journal, run)
@@ -47,20 +58,6 @@ def _price(journal: Journal, run: NewRun) -> Price:
     # Outside a transaction: under sampling a price is a numerical convolution, and other writers would wait.
     alike, terms = journal.proof.ask(run.population, lambda found: (found.base(), found.terms))
     return budget.quote(run.planned, alike, terms, run.leak)
-
-
-def _start(journal: Journal, run: NewRun, cost: Price, holder: str, lease_seconds: float) -> int:
-    def work(connection: Connection, entry: Entry) -> int:
-        plan = entry.contents.keep(run.plan_json, lasting=True)
-        event, caps = start(entry.state, run, cost, plan, entry.now)
-        if caps is not None:
-            entry.contents.keep_units(caps)
-        entry.append(event, holder, population=run.population, run=run.id)
-        entry.flush()
-        seq = run_row(connection, run.id).seq
-        return leases.create(connection, seq, clean(holder, 300), lease_seconds, entry.now)
-
-    return journal.admit(work)
 
 
 def take_over(

@@ -30,57 +30,75 @@ log = logging.getLogger(__name__)
 _SECRET = re.compile(r"ff_([0-9a-f]{12})_[0-9a-f]{64}")
 
 
-def create(
-    journal: Journal,
-    name: str,
-    scopes: tuple[Scope, ...],
-    actor: str,
-    expires_at: float | None,
-    populations: tuple[str, ...] | None = None,
-) -> tuple[str, views.TokenView]:
-    """(secret, view) of a new token for `populations` (None: all). The secret is `ff_` + id + `_` + 64 hex digits."""
-    if not scopes or not set(scopes) <= set(SCOPES):
-        raise Unknown(f"scopes {', '.join(scopes) or '(none)'}", "a token has known scopes.", ", ".join(SCOPES))
-    if not name.strip() or len(name) > 200:
-        raise WrongForm(f"token name {name[:80]!r}", "a token has a name of 1 to 200 characters.")
-    name, actor = clean(name, 200), clean(actor, 200)
-    number = secrets.token_hex(6)
-    secret = f"ff_{number}_{secrets.token_hex(32)}"
-    ordered = tuple(scope for scope in SCOPES if scope in scopes)
+class Tokens:
+    """What a ledger writes about tokens."""
 
-    def work(connection: Connection, entry: Entry) -> views.TokenView:
-        if expires_at is not None and not expires_at > entry.now:
-            raise OutOfRange(f"token {name!r}", "it would have expired already.", "a later time")
-        if expires_at is not None and expires_at > LATEST:
-            raise OutOfRange(f"token {name!r}", "it would expire after the year 9999.", "no expiry, or an earlier one")
-        limited = (
-            None if populations is None else sorted({population_row(connection, each).name for each in populations})
-        )
-        if limited == []:
-            raise NotGiven(f"token {name!r}", "it would be for no population at all.", "a population's name")
-        event = TokenCreated(
-            number, name, ordered, expires_at, None if limited is None else tuple(limited), _digest(secret)
-        )
-        entry.append(event, actor)
-        return token_view(entry.state.tokens[number]._asdict())
+    _journal: Journal
 
-    return secret, journal.write(work)
+    def create_token(
+        self,
+        name: str,
+        scopes: tuple[Scope, ...],
+        *,
+        actor: str,
+        expires_at: float | None = None,
+        populations: tuple[str, ...] | None = None,
+    ) -> tuple[str, views.TokenView]:
+        """Make an API token: (its secret, shown only now: `ff_` + id + `_` + 64 hex digits; its view).
 
+        populations: those that it is for; None: all. Raises `BadInput` on an unknown scope or population.
+        """
+        if not scopes or not set(scopes) <= set(SCOPES):
+            raise Unknown(f"scopes {', '.join(scopes) or '(none)'}", "a token has known scopes.", ", ".join(SCOPES))
+        if not name.strip() or len(name) > 200:
+            raise WrongForm(f"token name {name[:80]!r}", "a token has a name of 1 to 200 characters.")
+        name, actor = clean(name, 200), clean(actor, 200)
+        number = secrets.token_hex(6)
+        secret = f"ff_{number}_{secrets.token_hex(32)}"
+        ordered = tuple(scope for scope in SCOPES if scope in scopes)
 
-def revoke(journal: Journal, token: str, actor: str) -> views.TokenView:
-    """Revoke the token with this id, or the one valid token with this name; a revoked token stays revoked.
+        def work(connection: Connection, entry: Entry) -> views.TokenView:
+            if expires_at is not None and not expires_at > entry.now:
+                raise OutOfRange(f"token {name!r}", "it would have expired already.", "a later time")
+            if expires_at is not None and expires_at > LATEST:
+                raise OutOfRange(
+                    f"token {name!r}", "it would expire after the year 9999.", "no expiry, or an earlier one"
+                )
+            limited = None
+            if populations is not None:
+                limited = tuple(sorted({population_row(connection, each).name for each in populations}))
+            if limited == ():
+                raise NotGiven(f"token {name!r}", "it would be for no population at all.", "a population's name")
+            entry.append(TokenCreated(number, name, ordered, expires_at, limited, _digest(secret)), actor)
+            return token_view(entry.state.tokens[number]._asdict())
 
-    Raises `BadInput` if there is none, or if several valid ones have the name.
-    """
+        return secret, self._journal.write(work)
 
-    def work(connection: Connection, entry: Entry) -> views.TokenView:
-        row = _find(connection, clean(token, 200))
-        if row["revoked_at"] is not None:
-            return token_view(row)
-        entry.append(TokenRevoked(row["id"]), actor)
-        return token_view({**row, "revoked_at": entry.now})
+    def revoke_token(self, token: str, *, actor: str) -> views.TokenView:
+        """Revoke the token with this id, or the one valid token with this name; a revoked token stays revoked.
 
-    return journal.write(work)
+        Raises `BadInput` if there is none, or if several valid ones have the name.
+        """
+
+        def work(connection: Connection, entry: Entry) -> views.TokenView:
+            row = _find(connection, clean(token, 200))
+            if row["revoked_at"] is not None:
+                return token_view(row)
+            entry.append(TokenRevoked(row["id"]), actor)
+            return token_view({**row, "revoked_at": entry.now})
+
+        return self._journal.write(work)
+
+    def record_token_use(self, token_id: str, purpose: str, *, actor: str) -> None:
+        """Record that a token was used, without its secret. A token that was revoked since its check leaves no row."""
+
+        def work(connection: Connection, entry: Entry) -> None:
+            c = models.tokens.c
+            valid = select(c.id).where(c.id == token_id, c.revoked_at.is_(None))
+            if connection.execute(valid).first() is not None:
+                entry.append(TokenUsed(token_id, purpose), actor)
+
+        self._journal.write(work)
 
 
 def _find(connection: Connection, token: str) -> RowMapping:
@@ -96,18 +114,6 @@ def _find(connection: Connection, token: str) -> RowMapping:
     if not named:
         raise NotFound(f"token {token!r}", "the ledger has none of that id or name.", "one that is listed")
     return (valid or named)[-1]
-
-
-def record_use(journal: Journal, token_id: str, purpose: str, actor: str) -> None:
-    """Record that a token was used, without its secret. A token that was revoked since its check leaves no row."""
-
-    def work(connection: Connection, entry: Entry) -> None:
-        c = models.tokens.c
-        valid = select(c.id).where(c.id == token_id, c.revoked_at.is_(None))
-        if connection.execute(valid).first() is not None:
-            entry.append(TokenUsed(token_id, purpose), actor)
-
-    journal.write(work)
 
 
 class TokenCheck:
