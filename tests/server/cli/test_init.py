@@ -180,8 +180,11 @@ def test_words_and_large_numbers_need_no_other_file(tmp_path: Path) -> None:
     assert read == {(0, 1, 0, 0.5, 0), (0, 0, 1, 1, 1), (1, 0, 0, 2, 0)}
 
 
-def test_a_plan_is_fitted_before_words_are_declared(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:
+def test_a_plan_is_fitted_before_words_are_declared(
+    tmp_path: Path, fieldfare: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It takes the number of people alone; what the model cannot read, the task's check names."""
+    monkeypatch.delitem(sys.modules, "csv_task", raising=False)
     (tmp_path / "people.csv").write_text(HEADER + ROWS.replace(".5,", " years,"))
     home = str(tmp_path / "named")
     made = fieldfare("init", "--home", home)
