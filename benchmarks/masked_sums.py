@@ -103,7 +103,8 @@ def main() -> None:
     options = parser.parse_args()
     lines = [
         f"CPU seconds of one round of {options.nodes} nodes with masked sums, by `benchmarks/masked_sums.py` "
-        f"(best of {options.repeat}; of the nodes the median; load {os.getloadavg()[0]:.1f}).",
+        f"(best of {options.repeat}; of the nodes the median; {time.strftime('%-d %B %Y')}, "
+        f"load {os.getloadavg()[0]:.1f}).",
         "",
         "| parameters | a node's reply | the server | the blinder | bytes of a reply, beyond a plain one's |",
         "|---|---|---|---|---|",
