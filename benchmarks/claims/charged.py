@@ -44,7 +44,7 @@ from fieldfare_research.poems import PoemsTask
 from fieldfare_server.evidence.looks import Look
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.ledger.chain import HeadFile
+from fieldfare_server.ledger.chain import HeadFile, held_heads
 from fieldfare_server.notebook.simulation import home_of
 from fieldfare_server.planning.tuning import Tuned
 
@@ -205,7 +205,7 @@ def verified(home: Path) -> int:
     """Compute every charge of the ledger in `home` again; return how many rows its journal has, if all of them fit."""
     at = home_of(home)[0]
     with Ledger.open(at.ledger, head_file=at.head_file) as ledger:
-        report = verify(ledger, at.root, recompute=recharge, held=HeadFile(at.head_file).read())
+        report = verify(ledger, at.root, recompute=recharge, held=held_heads([HeadFile(at.head_file)]))
     if report.fault or report.missing or report.unpinned:
         sys.exit(f"{home} is not whole: {report.fault or {**report.missing, **report.unpinned}}")
     return report.checked["audit"]

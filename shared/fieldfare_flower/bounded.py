@@ -165,7 +165,7 @@ def _replace_functions(module: ModuleType) -> bool:
         except error:
             raise
         except Exception as reason:
-            if _is_of_connection(reason):
+            if is_of_connection(reason):
                 raise
             _confirm(grid, object_ids[-1])
             # Whatever a crafted object makes Flower raise, it is one reply that cannot be used.
@@ -226,7 +226,7 @@ def _require_small(contents: Mapping[str, bytes], read_head: Callable[[bytes], A
                 raise _Refused(SIZE)
 
 
-def _is_of_connection(error: Exception) -> bool:
+def is_of_connection(error: Exception) -> bool:
     """Return whether `error` comes from the connection to the SuperLink, not from a reply."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "grpc")
 

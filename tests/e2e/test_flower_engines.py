@@ -236,7 +236,7 @@ def test_a_question_goes_to_two_supernodes_and_its_answer_is_charged(
     assert found["answer"][0]["value"] == pytest.approx(np.clip(rows, 0, 60).mean(), abs=6 * 2.0 * 30 / 100)
     with Ledger.open(home.ledger) as ledger:
         assert ledger.population("writers").spent_epsilon > 0
-        assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, home.root, recompute=recharge, held=[ledger.head()]).ok
 
 
 def kill_warm_parents(watched: Any, work: Path, killed: list[int]) -> None:

@@ -77,7 +77,7 @@ class Deployment:
         output = submit(self.work / "run", self.address, **options)
         require_ended(self.home, name, output)
         with Ledger.open(self.home.ledger) as ledger:
-            report = verify(ledger, self.home.root, recompute=recharge, held=ledger.head())
+            report = verify(ledger, self.home.root, recompute=recharge, held=[ledger.head()])
             assert report.ok, str(report.fault)
             assert ledger.run(name).state == "done"
             return sorted(ledger.rounds(name, limit=500).items, key=lambda view: (view.index, view.attempt))

@@ -83,7 +83,7 @@ def test_one_line_masks_and_charges_an_app_on_supernodes(tmp_path: Path) -> None
         (run,) = ledger.runs().items
         assert (run.state, run.next_round) == ("done", 2), output[-3000:]
         assert ledger.population("clinics").users == NODES
-        assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, home.root, recompute=recharge, held=[ledger.head()]).ok
         noised = [
             Receipt.parse(row.body["receipt"]).noise for row in ledger.journal_rows().items if "receipt" in row.body
         ]

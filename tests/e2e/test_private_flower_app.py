@@ -63,7 +63,7 @@ def require_private(work: Path, output: str, simulated: bool) -> None:
         assert (run.state, run.next_round) == ("done", 2)
         assert ledger.population("clinics").simulated == simulated
         assert ledger.population("clinics").users == 2
-        assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, home.root, recompute=recharge, held=[ledger.head()]).ok
     assert "Privacy spent: epsilon=" in output
     assert "Strategy execution finished" in output
 

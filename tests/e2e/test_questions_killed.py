@@ -126,7 +126,7 @@ class Asking:
             assert ledger.population("people").spent.mu_squared == pytest.approx(4.0, rel=1e-3)
             assert [event.action for event in ledger.events()].count("round.commit") == 1
             assert [each.value for each in look(ledger, run).answer] == [a["value"] for a in shown[0]["answer"]]
-            assert verify(ledger, self.home.root, recompute=recharge, held=ledger.head()).ok
+            assert verify(ledger, self.home.root, recompute=recharge, held=[ledger.head()]).ok
         found: dict[str, Any] = shown[0]
         return found
 

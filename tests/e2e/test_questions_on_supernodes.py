@@ -113,7 +113,7 @@ def test_two_supernodes_answer_questions_of_items_and_of_the_best_model(tmp_path
     assert [each["name"] for each in scores["answer"]] == [*runs, "users with a value"]
     with Ledger.open(home.ledger) as ledger:
         assert ledger.run(items["run"]).spent.leak == 1e-7
-        assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, home.root, recompute=recharge, held=[ledger.head()]).ok
 
 
 @pytest.mark.flower
@@ -149,7 +149,7 @@ def test_a_question_whose_coordinator_is_killed_is_charged_and_answered_once(
         assert before in (None, found)
         assert ledger.population("people").spent.mu_squared == pytest.approx(4.0, rel=1e-3)  # of one answer
         assert [event.action for event in ledger.events()].count("round.commit") == 1
-        assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, home.root, recompute=recharge, held=[ledger.head()]).ok
 
 
 SHARES = "server.run.test_ridden_metrics:Shares"
@@ -194,4 +194,4 @@ def test_two_supernodes_release_the_numbers_and_intervals_of_the_simulated_world
             answers = [look(ledger, f"{name}-{at}").answer for at in ("here", "there")]
             assert answers[0] == answers[1]
             assert all(each.low is not None and each.high is not None for each in answers[0])
-        assert verify(ledger, home.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, home.root, recompute=recharge, held=[ledger.head()]).ok

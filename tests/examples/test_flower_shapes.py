@@ -138,7 +138,7 @@ def require_evaluated(home: Path) -> None:
     with ff.Ledger.open(state.ledger) as ledger:
         (run,) = ledger.runs().items
         rounds = [row.statistics for row in ledger.rounds(run.id, 0).items if row.state == "committed"]
-        assert verify(ledger, home, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, home, recompute=recharge, held=[ledger.head()]).ok
         with ledger.snapshot() as snapshot:
             (home / "certificate.json").write_bytes(certificate(snapshot, run.id, state))
     for checker in ([sys.executable, "docs/check_certificate.py"], ["node", "docs/check_certificate.mjs"]):

@@ -58,7 +58,7 @@ def end(state: StateDirectory) -> dict[str, Any]:
         FieldfareStrategy(session).take_to_end(LyingGrid(2))
         seen = facts(state, session)
     with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
-        report = verify(ledger, state.root, recompute=recharge, held=ledger.head())
+        report = verify(ledger, state.root, recompute=recharge, held=[ledger.head()])
         written = json.loads(certificate(ledger, view.id, state)) if view.noise_source != "seeded" else None
         told = plan_facts(view, state.root)
         tested = run_residual_test(ledger, view.id, actor="test", numbers=1 << 14, root=state.root).residual

@@ -55,7 +55,7 @@ def require_sound(home: StateDirectory, name: str, rounds: int) -> tuple[RoundVi
     """Every round once, a charge that is the one of what was executed, and a journal that proves it; the attempts."""
     with Ledger.open(home.ledger) as ledger:
         run, views = ledger.run(name), ledger.rounds(name, limit=500).items
-        report = verify(ledger, home.root, recompute=recharge, held=ledger.head())
+        report = verify(ledger, home.root, recompute=recharge, held=[ledger.head()])
     assert report.ok, str(report.fault)
     assert run.state == "done", run.message
     assert sorted(view.index for view in views if view.state == "committed") == list(range(rounds))

@@ -287,7 +287,7 @@ class Point(View):
     statistics: dict[str, float] = Field(default_factory=dict, description="released numbers, for a chart")
 
     @classmethod
-    def of(cls, point: views.SeriesPoint) -> Self:
+    def of(cls, point: views.RoundView) -> Self:
         """Return a committed round of the ledger."""
         # A chart shows numbers only; in Python a bool is an int too.
         numbers = {

@@ -13,7 +13,8 @@ from fieldfare.accounting.filter import gauge
 from fieldfare.errors import AlreadyThere, Differs, NotFound, NotGiven
 from fieldfare.masking.boxes import read_node_key
 from fieldfare.text import decimal
-from fieldfare_server.cli.output import print_json, print_outcome, print_text, refusals
+from fieldfare_server.cli.command import CommandResult, command
+from fieldfare_server.cli.output import print_outcome, print_text, refusals
 from fieldfare_server.files.plan_file import read_plan
 from fieldfare_server.run.pricing import blinder_noise_of, numbers_released
 
@@ -114,25 +115,25 @@ def budget(
 
 
 @blinder.command()
-def status(at: AtOption = HERE, as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
+@command
+def status(at: AtOption = HERE) -> CommandResult:
     """Show the nodes that it admitted, the plans that it approved, and its newest answers."""
-    with refusals(as_json=as_json):
-        opened = open_blinder(at)
-        nodes, plans, answers = (opened.rows(table) for table in ("nodes", "plans", "answers"))
-        if as_json:
-            own = {table: opened.rows(table) for table in ("budget", "charges")}
-            print_json({"key": opened.public_key, "nodes": nodes, "plans": plans, "answers": answers, **own})
-            return
-        for node, name in nodes:
+    opened = open_blinder(at)
+    shown = {table: opened.rows(table) for table in ("nodes", "plans", "answers", "budget", "charges")}
+
+    def tell() -> None:
+        for node, name in shown["nodes"]:
             print_text(f"node {name}: ffn1:{node}")
-        for plan, least, words in plans:
+        for plan, least, words in shown["plans"]:
             print_text(f"plan {plan}: {words} numbers, at least {least} nodes")
-        for epsilon, delta in opened.rows("budget"):
-            spent = gauge(sum(charge for _, _, charge in opened.rows("charges")), delta, 0.0)
+        for epsilon, delta in shown["budget"]:
+            spent = gauge(sum(charge for _, _, charge in shown["charges"]), delta, 0.0)
             print_text(f"budget: epsilon {spent:.6g} of {epsilon:g} shown to the server, at delta {decimal(delta)}")
-        for row, run, index, count, asked in answers[-10:]:
+        for row, run, index, count, asked in shown["answers"][-10:]:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(asked))
             print_text(f"answer {row}: round {index + 1} of run {run}, {count} nodes, {when} UTC")
+
+    return CommandResult({"key": opened.public_key, **shown}, tell)
 
 
 @blinder.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -22,7 +22,7 @@ from fieldfare_server.evidence.verify import recharge
 from fieldfare_server.evidence.verify import verify as check
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Head, HeadFile, Ledger
-from fieldfare_server.ledger.events.base import Unfit
+from fieldfare_server.ledger.chain import held_heads
 from fieldfare_server.ledger.sql.segments import Segments
 
 
@@ -54,17 +54,13 @@ def verify(
     given = head is not None or hold
     with Ledger.open(directory.ledger, head_file=None if given else directory.head_file) as opened:
         if head is None:
-            own = None if hold else file.read()
-            seen = [] if own is None else [own]
+            seen = [] if hold else held_heads([file])
         else:
             # A head that was kept elsewhere adds to what this home has seen, which may be newer.
             seen = [*kept_heads(head, opened.head().ledger), *_readable(file, opened.head().ledger)]
         if not given:
             destroy_left_behind(directory, opened, actor())
-        newest = max(seen, key=lambda each: each.count, default=None)
-        result = check(opened, directory.root, recompute=recharge, held=newest)
-        if result.ok:
-            result = replace(result, fault=_contradiction(opened, seen))
+        result = check(opened, directory.root, recompute=recharge, held=seen)
         if result.ok and against is not None:
             with Ledger.open(against) as other:
                 result = replace(result, fault=find_fork(opened, other))
@@ -121,14 +117,6 @@ def _readable(file: HeadFile, ledger: str) -> list[Head]:
     except LedgerError:
         return []
     return [held] if held is not None and held.ledger == ledger else []
-
-
-def _contradiction(opened: Ledger, seen: list[Head]) -> Unfit | None:
-    """Return the first journal row that is not the one that was seen in its place."""
-    for each in sorted(seen, key=lambda head: head.count):
-        if each.count and opened.row_hash(each.count) != each.hash:
-            return Unfit("audit", str(each.count), "it is not the row that was seen in its place")
-    return None
 
 
 @on_home

@@ -201,7 +201,7 @@ def _check_chain(opened: Ledger, home: StateDirectory) -> Iterator[Finding]:
             )
         else:
             yield fine("held head", "none yet: no run was started from here.")
-    report = verify(opened, held=held)
+    report = verify(opened, held=[held] if held else [])
     if report.fault is not None:
         yield fault(
             "chain",

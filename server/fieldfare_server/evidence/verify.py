@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def recharge(plan_json: str, strategy: StoredStrategy) -> DueCharge:
 
 
 def verify(
-    ledger: Ledger, store_root: Path | None = None, *, recompute: Recompute | None = None, held: Head | None = None
+    ledger: Ledger, store_root: Path | None = None, *, recompute: Recompute | None = None, held: Sequence[Head] = ()
 ) -> VerifyReport:
     """Check everything and stop at the first row that does not fit.
 
@@ -106,7 +106,7 @@ def verify(
         store_root: the directory of the runs' files (None: checkpoints are not checked).
         recompute: how to charge a plan, `recharge` (None: charges are compared with the journal, not
             recomputed).
-        held: the end of the journal as it is known outside the database.
+        held: ends of the journal that were seen, as they are known outside the database.
     """
     verification = Verifier(ledger.url, store_root, recompute, held)
     try:
@@ -134,7 +134,7 @@ class Verifier(Replay):
     """One check. name: the ledger's in the report; the others are as `verify`'s."""
 
     def __init__(
-        self, name: str, store_root: Path | None = None, recompute: Recompute | None = None, held: Head | None = None
+        self, name: str, store_root: Path | None = None, recompute: Recompute | None = None, held: Sequence[Head] = ()
     ) -> None:
         super().__init__(name, thorough=True)
         self._root, self._recompute, self._held = store_root, recompute, held
@@ -215,15 +215,14 @@ class Verifier(Replay):
             self.checked[what] = self.checked.get(what, 0) + number
 
     def _require_held(self, connection: Connection, head: Head) -> None:
-        """Raise `Unfit` unless the journal, which is whole, goes on from the head that was held."""
-        held = self._held
-        if held is None:
-            return
-        there = connection.execute(select(models.journal.c.hash).where(models.journal.c.id == held.count)).scalar()
-        if there is not None and there != held.hash:
-            raise Unfit("audit", str(held.count), "it is not the row that was seen in its place")
-        if held.ledger != head.ledger or held.count > head.count:
-            raise Unfit("audit", str(head.count + 1), f"it is missing: row {held.count} was seen once")
+        """Raise `Unfit` unless the journal, which is whole, goes on from every head that was held."""
+        c = models.journal.c
+        for held in sorted(self._held, key=lambda each: each.count):
+            there = connection.execute(select(c.hash).where(c.id == held.count)).scalar()
+            if there is not None and there != held.hash:
+                raise Unfit("audit", str(held.count), "it is not the row that was seen in its place")
+            if held.ledger != head.ledger or held.count > head.count:
+                raise Unfit("audit", str(head.count + 1), f"it is missing: row {held.count} was seen once")
 
     def _compare(self, connection: Connection) -> None:
         self._objects(connection)

@@ -16,7 +16,7 @@ from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import chain
 from fieldfare_server.ledger.events.heads import HeadKeyChanged
 from fieldfare_server.ledger.reads import Reader
-from fieldfare_server.ledger.sql.journal import Entry, Journal, read_head
+from fieldfare_server.ledger.sql.journal import Entry, Journal
 
 WHAT = "key of the ledger's head"
 
@@ -64,9 +64,7 @@ class HeadKeys(Reader):
                     entry.append(HeadKeyChanged(str(line)), actor)
 
             self._journal.write(work, signer=after)
-        with self.read() as connection:
-            end = read_head(connection)
-        after.write(end, again=True)
+        after.write(self.head(), again=True)
         try:
             head.adopt()
         except OSError as error:

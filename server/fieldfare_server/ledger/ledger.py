@@ -628,8 +628,7 @@ class Ledger(HeadKeys, Nodes, Tokens, metaclass=Shown):
                     raise
                 rows = (row for _, frame in target.frames() for row in frame.rows)
                 unfit[next(row["event"] for row in rows if str(row["id"]) == fault.row)] = fault.why
-        with self.database.read() as connection:
-            end = read_head(connection)
+        end = self.head()
         for file, copy in zip(files, copies, strict=True):
             copy.set_aside()
             if file.path.exists():

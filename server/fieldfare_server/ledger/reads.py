@@ -176,22 +176,18 @@ class Reader:
         items = tuple(rows.round_view(row, run_id, hides_presence(run.adjacency)) for row in page[:limit])
         return views.RoundPage(items=items, next=items[-1].id if len(page) > limit else None)
 
-    def round_series(self, run_id: str, points: int = 200) -> tuple[views.SeriesPoint, ...]:
+    def round_series(self, run_id: str, points: int = 200) -> tuple[views.RoundView, ...]:
         """Return at most `points` committed rounds, evenly spread and with the newest, thinned out in the database."""
         if points < 2:
             raise OutOfRange(f"points = {points}", "a series has two ends.", "2")
         c = models.rounds.c
-        columns = [c[name] for name in views.SeriesPoint.model_fields]
         with self.read() as connection:
             run = rows.run_row(connection, run_id, rows.RUN_SHOWN)
             step = max(1, -(-run.next_round // (points - 1)))
             kept = or_(c.index % step == 0, c.index == run.next_round - 1)
-            query = select(*columns).where(c.run_seq == run.seq, c.state == "committed", kept).order_by(c.index)
+            query = select(models.rounds).where(c.run_seq == run.seq, c.state == "committed", kept).order_by(c.index)
             series = connection.execute(query).mappings().all()
-        hidden = dict.fromkeys(("participants", "cohort_size", "reports")) if hides_presence(run.adjacency) else {}
-        return tuple(
-            views.SeriesPoint(**{**row, **hidden, "statistics": json.loads(row["statistics"])}) for row in series
-        )
+        return tuple(rows.round_view(row, run_id, hides_presence(run.adjacency)) for row in series)
 
     def signed_head(self) -> SignedHead | None:
         """Return the newest head that was signed; None before the first. Raises `HeadRefused` on a forged one."""

@@ -237,19 +237,6 @@ class RoundView(View):
     closed_at: float | None
 
 
-class SeriesPoint(View):
-    """One committed round of a down-sampled series."""
-
-    index: int
-    epsilon: float
-    participants: int | None
-    cohort_size: int | None
-    reports: int | None
-    opened_at: float
-    closed_at: float
-    statistics: dict[str, Any]
-
-
 class JournalView(View):
     """A journal row: something that happened, with its place in the chain."""
 

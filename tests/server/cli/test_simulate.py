@@ -227,7 +227,7 @@ def test_ctrl_c_leaves_a_run_that_resume_finishes(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert (json.loads(result.stdout)["state"], json.loads(result.stdout)["rounds"]) == ("done", 30)
     with Ledger.open(where.ledger) as ledger:
-        report = verify(ledger, where.root, recompute=recharge, held=ledger.head())
+        report = verify(ledger, where.root, recompute=recharge, held=[ledger.head()])
     assert report.ok, str(report.fault)
 
 

@@ -58,11 +58,11 @@ def charge_per_participation(plan_json: str, strategy: object):  # type: ignore[
 def test_an_untouched_ledger_fits(ledger_url: str, tmp_path: Path) -> None:
     with Ledger.open(ledger_url, create=True) as ledger:
         fill(ledger, tmp_path / "runs")
-        report = verify(ledger, tmp_path / "runs", recompute=charge_per_participation, held=ledger.head())
+        report = verify(ledger, tmp_path / "runs", recompute=charge_per_participation, held=[ledger.head()])
         # the second run's checkpoint was never written: that is a fault, and the only one
         assert report.fault is not None
         assert report.fault.table == "checkpoints"
-        report = verify(ledger, recompute=charge_per_participation, held=ledger.head())
+        report = verify(ledger, recompute=charge_per_participation, held=[ledger.head()])
         assert report.ok
         wanted = {"populations": 2, "users": 50, "runs": 5, "rounds": 9, "charges": 7, "tokens": 2, "odometers": 50}
         assert {**report.checked, **wanted} == report.checked
@@ -290,11 +290,11 @@ def test_a_log_cut_short_is_noticed_only_by_who_held_its_end(ledger_url: str) ->
             edit_behind_the_guards(connection, f"UPDATE head SET count = 1, hash = '{before.hash}'")
             edit_behind_the_guards(connection, "DELETE FROM tokens")
         assert verify(ledger).ok
-        fault = verify(ledger, held=held).fault
+        fault = verify(ledger, held=[held]).fault
         assert fault is not None
         assert "seen once" in fault.why
         other = Head(held.ledger, 1, "f" * 64)
-        fault = verify(ledger, held=other).fault
+        fault = verify(ledger, held=[other]).fault
         assert fault is not None
         assert fault.row == "1"
 

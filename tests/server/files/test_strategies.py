@@ -111,7 +111,7 @@ def test_nothing_is_optimised_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with Session.resume(state_dir, run_id, identity_is_stable=True) as session:
         FieldfareStrategy(session).start(LyingGrid(3))
     with Ledger.open(state_dir.ledger, head_file=state_dir.head_file) as ledger:
-        report = verify(ledger, state_dir.root, recompute=recharge, held=ledger.head())
+        report = verify(ledger, state_dir.root, recompute=recharge, held=[ledger.head()])
         digest, planned = ledger.run(run_id).strategy, ledger.run(run_id).planned
         assert run_residual_test(ledger, run_id, actor="test", numbers=2**16, root=state_dir.root).residual.passed
     assert report.ok

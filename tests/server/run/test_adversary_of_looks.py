@@ -75,7 +75,7 @@ def test_no_choice_of_looks_tells_more_than_the_claim(tmp_path: Path, monkeypatc
     assert mu**2 <= sound.mu_squared
     assert mu**2 > 0.5 * sound.mu_squared  # the claim is not idle
     with Ledger.open(state.ledger) as ledger:
-        assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state.root, recompute=recharge, held=[ledger.head()]).ok
 
 
 SHARED = (
@@ -121,7 +121,7 @@ def test_no_user_of_either_part_tells_more_than_the_claim(tmp_path: Path, monkey
     sound = Rectangle.of(BUDGET, DELTA, LEAK).mu_squared
     assert all(0.5 * sound < each <= sound for each in most.values())
     with Ledger.open(state.ledger) as ledger:
-        assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state.root, recompute=recharge, held=[ledger.head()]).ok
 
 
 TUNES = TuningSpec(share=0.5, users="share")
@@ -209,7 +209,7 @@ def test_what_is_killed_fails_or_is_foreign_tells_no_more_than_the_claim(
     worst = max(told.delta(BUDGET) for told in of_user.values())
     assert 1e-3 * DELTA < worst <= DELTA  # the claim is not idle
     with Ledger.open(state.ledger) as ledger:
-        assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state.root, recompute=recharge, held=[ledger.head()]).ok
 
 
 def at_once(

@@ -69,7 +69,7 @@ def test_a_mean_of_nodes_is_charged_verified_and_near(tmp_path: Path, action: st
         assert question_of(run.plan) is not None
         assert run.spent.gdp == pytest.approx(50.0, rel=1e-3)
         assert ledger.population("people").simulated
-        assert verify(ledger, tmp_path, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, tmp_path, recompute=recharge, held=[ledger.head()]).ok
 
 
 def test_the_median_of_norms_that_nodes_tell_is_charged_and_in_its_interval(tmp_path: Path) -> None:

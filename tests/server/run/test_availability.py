@@ -148,7 +148,7 @@ def simulate(root: Path, nodes: int, a_plan: Plan) -> tuple[list[RoundReport], b
         FieldfareStrategy(session, reports.append).start(LyingGrid(nodes))
     with Ledger.open(state_dir.ledger) as ledger:
         rounds = ledger.rounds(session.account.id).items
-        report = verify(ledger, state_dir.root, recompute=recharge, held=ledger.head())
+        report = verify(ledger, state_dir.root, recompute=recharge, held=[ledger.head()])
     assert report.ok, str(report.fault)
     sizes = [(r.cohort_size or 0, r.participants or 0) for r in rounds if r.state == "committed"]
     return reports, session.params.numpy().round(4).tobytes(), sizes

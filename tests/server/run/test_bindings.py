@@ -118,7 +118,7 @@ def test_a_user_stays_with_the_first_node_in_later_runs_and_other_claims_are_cou
     with Ledger.open(state.ledger) as ledger:
         rows = ledger.rounds(session.account.id).items
         assert sum(row.rejects.get(BOUND_ELSEWHERE, 0) for row in rows) == len(bound)
-        assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state.root, recompute=recharge, held=[ledger.head()]).ok
 
 
 def test_a_user_is_not_taken_over_while_their_node_is_offline(tmp_path: Path, clock: FakeClock) -> None:
@@ -286,6 +286,6 @@ def test_the_commands_name_a_node_as_the_grid_does(tmp_path: Path, monkeypatch: 
     with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
         terms = ledger.node_register().terms(shown)
         assert (terms.most_users, terms.releases) == (12, 1)
-        assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state.root, recompute=recharge, held=[ledger.head()]).ok
     done = CliRunner().invoke(assemble("nodes"), ["nodes", "release", str(tmp_path / "ca.crt"), *where])
     assert done.exit_code == 2

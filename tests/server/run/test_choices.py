@@ -70,7 +70,7 @@ def test_the_best_of_two_models_is_named_charged_and_verified(trained: tuple[Sta
         assert 0 < best.high < 50
         # The charge is that of Gaussian noise of the multiplier .2.
         assert ledger.run(run).spent.gdp == pytest.approx(5.0, rel=1e-3)
-        assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state.root, recompute=recharge, held=[ledger.head()]).ok
         (committed,) = ledger.rounds(run).items
         released = np.asarray(committed.statistics["released"]) * USERS
         np.testing.assert_allclose(sorted(released), [0, 1], atol=1e-6)

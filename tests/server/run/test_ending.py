@@ -68,7 +68,7 @@ def require_ended(state_dir: StateDirectory, state: str, rounds: int, key: bytes
     with Ledger.open(state_dir.ledger) as ledger:
         run = ledger.run(RUN)
         assert (run.state, run.next_round) == (state, rounds)
-        report = verify(ledger, state_dir.root, recompute=recharge, held=ledger.head())
+        report = verify(ledger, state_dir.root, recompute=recharge, held=[ledger.head()])
         assert report.ok, str(report.fault)
         with ledger.database.read() as connection:
             query = "SELECT action, body FROM audit WHERE action LIKE 'run.key%'"

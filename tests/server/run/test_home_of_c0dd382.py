@@ -62,7 +62,7 @@ def test_an_unfinished_run_is_resumed_to_the_same_model_and_charge(
         torch.testing.assert_close(model[name], value, rtol=1e-5, atol=1e-5)
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         run = ledger.run(run_id)
-        report = verify(ledger, recompute=recharge, held=ledger.head(), store_root=home.root)
+        report = verify(ledger, recompute=recharge, held=[ledger.head()], store_root=home.root)
     assert run.state == EXPECTED[run_id]["state"] == "done"
     assert run.spent_epsilon == pytest.approx(EXPECTED[run_id]["spent_epsilon"], rel=1e-9)
     assert report.ok, str(report.fault)
@@ -72,7 +72,7 @@ def test_an_unfinished_run_is_resumed_to_the_same_model_and_charge(
 def test_its_finished_runs_are_shown_as_they_ended(home: StateDirectory) -> None:
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         runs = {run.id: run for run in ledger.runs().items}
-        report = verify(ledger, recompute=recharge, held=ledger.head(), store_root=home.root)
+        report = verify(ledger, recompute=recharge, held=[ledger.head()], store_root=home.root)
         sampled = ledger.population("old-sampled")
     assert (report.missing, report.unpinned) == ({}, {})
     assert report.ok, str(report.fault)

@@ -152,7 +152,7 @@ def test_each_hostile_answer_is_one_counted_reply(
     assert sum(used for used, _, _, _ in watched) == 4 + sum(used for _, _, used in LIES.values())
     with Ledger.open(state.ledger) as ledger:
         assert look(ledger, run).users == total.users < USERS
-        assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state.root, recompute=recharge, held=[ledger.head()]).ok
 
 
 def asked(question: dict[str, Any]) -> Asked:
@@ -252,7 +252,7 @@ def test_each_hostile_reply_of_a_flower_app_is_one_counted_user(
     assert max(moved for used, _, moved, _ in watched if used) <= 1 + 1e-6
     assert not any(moved for used, _, moved, _ in watched if not used)
     with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
-        assert verify(ledger, tmp_path, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, tmp_path, recompute=recharge, held=[ledger.head()]).ok
 
 
 MEASURED: list[Any] = [

@@ -117,7 +117,7 @@ def test_values_that_many_users_have_are_shown_and_those_of_one_are_not(nodes: i
         assert loss.gdp is None
         # Of the look alone, delta includes the leak.
         assert found.epsilon == loss.epsilon(1e-5) > loss.__class__(loss.mu_squared).epsilon(1e-5)
-        assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state.root, recompute=recharge, held=[ledger.head()]).ok
         text = ledger.rounds(run).items[0].statistics
         assert text["names"] == [7.0, 2.0**40 + 1]
         assert sum(each > 0 for each in text["released"]) == 2
@@ -135,7 +135,7 @@ def test_words_are_shown_as_words(nodes: int, tmp_path: Path) -> None:
     run = put(state, of_words(), LyingGrid(nodes, task=WORDS))
     with Ledger.open(state.ledger) as ledger:
         found = look(ledger, run)
-        assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state.root, recompute=recharge, held=[ledger.head()]).ok
         told = ledger.rounds(run).items[0].statistics
     assert sorted(each.name for each in found.answer) == ["E11.9", LONGEST, "shown from, in users"]
     assert found.answer[0].value == pytest.approx(11, abs=3.1)

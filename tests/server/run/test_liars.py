@@ -54,7 +54,7 @@ def test_one_lying_node_of_three_stops_no_run(liar: Liar, tmp_path: Path, clock:
     with Ledger.open(state_dir.ledger) as ledger:
         run = ledger.run(session.account.id)
         states = Counter(row.state for row in ledger.rounds(run.id).items)
-        report = verify(ledger, state_dir.root, recompute=recharge, held=ledger.head())
+        report = verify(ledger, state_dir.root, recompute=recharge, held=[ledger.head()])
     assert (run.state, states["committed"]) == ("done", ROUNDS)
     assert states["void"] <= 5, "five failures in a row are a quarantine"
     assert report.ok, str(report.fault)

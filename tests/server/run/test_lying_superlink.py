@@ -188,7 +188,7 @@ def run(state_dir: StateDirectory, link: LyingGrid, timeout: float = 5.0) -> tup
 def rounds(state_dir: StateDirectory, session: Session) -> list[RoundView]:
     """The run's attempts, after the whole ledger was verified, each charge recomputed."""
     with Ledger.open(state_dir.ledger) as ledger:
-        report = verify(ledger, state_dir.root, recompute=recharge, held=ledger.head())
+        report = verify(ledger, state_dir.root, recompute=recharge, held=[ledger.head()])
         assert report.ok, str(report.fault)
         return sorted(ledger.rounds(session.account.id).items, key=lambda view: (view.index, view.attempt))
 

@@ -141,7 +141,7 @@ def test_an_app_of_a_stranger_becomes_private_by_its_strategy_alone(
     with Ledger.open(home.ledger) as ledger:
         run = ledger.run(str(private.run_id))
         assert (run.state, run.next_round, run.plan["run"]["task"]) == ("done", 3, "")
-        report = verify(ledger, home.root, recompute=recharge, held=ledger.head())
+        report = verify(ledger, home.root, recompute=recharge, held=[ledger.head()])
     assert report.ok, str(report.fault)
     from safetensors.torch import load_file
 

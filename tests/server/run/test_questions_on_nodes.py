@@ -83,7 +83,7 @@ def test_a_run_that_asks_nodes_is_charged_journalled_and_verified(tmp_path: Path
         # Noise of 2 contributions, each worth 4 / 24: 6 standard deviations are 2.
         assert mean.value == pytest.approx(own_means().mean(), abs=2.0)
         assert ledger.run(run).spent.gdp == pytest.approx(0.5, rel=1e-3)
-        assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state.root, recompute=recharge, held=[ledger.head()]).ok
 
 
 def test_a_released_model_travels_with_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def test_the_statistics_of_a_committed_round_have_them_and_a_resumed_run_goes_on
         FieldfareStrategy(session, reports.append).take_to_end(LyingGrid(2, task=NAME))
     with Ledger.open(state.ledger) as ledger:
         rows = [row.statistics for row in ledger.rounds(run, 0).items]
-        assert verify(ledger, state.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state.root, recompute=recharge, held=[ledger.head()]).ok
     for row, report in zip(rows, reports, strict=True):
         share = report.metrics["share"]
         assert (row["metric.share"], row["metric.share.low"], row["metric.share.high"]) == (
@@ -376,7 +376,7 @@ def test_an_app_with_its_own_evaluation_is_charged_as_without_and_fills_the_resu
     assert len(seen) == 20, "without fraction_evaluate nobody evaluates"
     assert plainly.privacy_spent() == strategy.privacy_spent()
     with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
-        assert verify(ledger, tmp_path, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, tmp_path, recompute=recharge, held=[ledger.head()]).ok
 
 
 def test_an_app_that_cannot_evaluate_ends_before_anything_is_charged(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import HeadFile, Ledger, Outcome
+from fieldfare_server.ledger.chain import held_heads
 from fieldfare_server.run.rehearsal import Rehearsal
 from fieldfare_server.run.round.rounds import Rounds
 from fieldfare_server.run.round.strategy import FieldfareStrategy
@@ -137,7 +138,7 @@ def require_independent(a_plan: Plan, shared: list[Any], seeds: list[int], ends:
 
 def whole(state_dir: StateDirectory) -> None:
     with Ledger.open(state_dir.ledger) as ledger:
-        held = HeadFile(state_dir.head_file).read()
+        held = held_heads([HeadFile(state_dir.head_file)])
         report = verify(ledger, state_dir.root, recompute=recharge, held=held)
     assert report.ok, str(report.fault)
 

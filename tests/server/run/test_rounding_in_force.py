@@ -59,7 +59,7 @@ def test_a_run_is_resumed_bit_for_bit_and_says_what_was_in_force(
         people = ledger.population("people")
         facts = {fact.name: fact.value for fact in guarantee(run, people, applied).facts}
         statement = privacy_statement(ledger, run.id, state_dir.root).to_markdown()
-        assert verify(ledger, state_dir.root, recompute=recharge, held=ledger.head()).ok
+        assert verify(ledger, state_dir.root, recompute=recharge, held=[ledger.head()]).ok
     assert facts["Rounding"] == ROUNDING[rounding]  # type: ignore[index]
     assert TOGETHER in statement
     assert (FLOATING_POINT["none"] in statement) == (rounding == "none")

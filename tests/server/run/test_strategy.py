@@ -38,7 +38,7 @@ def run(state_dir: StateDirectory, a_plan: Plan, grid: LyingGrid) -> tuple[Sessi
 
 def whole(state_dir: StateDirectory) -> None:
     with Ledger.open(state_dir.ledger) as ledger:
-        report = verify(ledger, state_dir.root, recompute=recharge, held=ledger.head())
+        report = verify(ledger, state_dir.root, recompute=recharge, held=[ledger.head()])
     assert report.ok, str(report.fault)
 
 

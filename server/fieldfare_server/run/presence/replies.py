@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
-from fieldfare_flower.bounded import LOOK_BYTES, LOOK_DATA, SCHEMA, ReplyLimit, limit_replies, refusal
+from fieldfare_flower.bounded import LOOK_BYTES, LOOK_DATA, SCHEMA, ReplyLimit, is_of_connection, limit_replies, refusal
 from fieldfare_flower.npy import data_size
 from fieldfare_flower.server_errors import outlasted, server_error
 from fieldfare_flower.waits import limit_part_waits
@@ -204,7 +204,7 @@ def _pull(grid: Grid, ids: list[str]) -> Iterator[Message]:
             del reply  # here and on its way: one model less in memory while the next one comes
     except Exception as error:
         # The connection is to blame, not a reply: the caller waits and asks again.
-        if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "grpc"):
+        if is_of_connection(error):
             raise
         # The class alone: the text may quote what the node sent.
         raise _Undecodable(type(error).__name__) from None
