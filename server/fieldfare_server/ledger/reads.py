@@ -208,7 +208,7 @@ class Reader:
     def head_key_lines(self) -> dict[int, str]:
         """Return the lines by which the head's key changed, by row, in their order (`fieldfare.head_keys`)."""
         c = models.journal.c
-        query = select(c.id, c.body).where(c.action == HeadKeyChanged.action).order_by(c.id)
+        query = select(c.id, c.body).where(c.run.is_(None), c.action == HeadKeyChanged.action).order_by(c.id)
         with self.read() as connection:
             return {row: json.loads(body)["line"] for row, body in connection.execute(query)}
 

@@ -14,6 +14,7 @@ import ledger_data
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import event
 
 from conftest import LiveLedger, client_at
 from fieldfare.accounting.filter import Rectangle
@@ -23,6 +24,7 @@ from fieldfare.plan import Plan
 from fieldfare_server.api import Settings, answers
 from fieldfare_server.evidence.words import bounded_rate, budget_in_words, decimal, loss_in_words, true_positive_rate
 from fieldfare_server.ledger import Ledger, NewRun, Outcome, reads
+from fieldfare_server.ledger.history import history
 from fieldfare_server.planning import what_if
 from fieldfare_server.run.pricing import demand_of
 from support.ledgers import commit, start
@@ -68,6 +70,25 @@ def test_a_long_history_is_thinned_out_and_keeps_its_end(local: TestClient, live
     few = local.get("/v1/populations/aircraft/history?points=4").json()["moments"]
     assert len(few) <= 6 < len(whole)
     assert few[-1] == whole[-1]
+
+
+def test_what_a_page_asks_of_a_long_ledger_reads_the_rows_that_it_shows(live: LiveLedger) -> None:
+    """Two million rounds: to read each of them, or its rows of the journal, takes seconds at every opening."""
+    asked: list[str] = []
+    engine = live.ledger.database.engine
+    event.listen(engine, "checkout", lambda link, *_: link.set_trace_callback(asked.append))
+    with live.ledger.snapshot() as snapshot:
+        history(snapshot, "aircraft", points=1)
+        assert snapshot.head_key_lines() == {}
+    plans: dict[str, set[str]] = {}
+    with engine.connect() as connection:
+        for statement in [each for each in asked if each.startswith("SELECT")]:
+            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}").all():
+                plans.setdefault(row.detail.split()[1], set()).add(row.detail)
+    assert "SEARCH audit USING INDEX ix_audit_run (run=?)" in plans["audit"]
+    assert not [plan for plan in plans["audit"] if "SCAN" in plan or "ix_audit_population" in plan]
+    assert plans["rounds"]
+    assert not [plan for plan in plans["rounds"] if "run_seq=? AND index=?" not in plan]
 
 
 def test_what_still_fits_and_the_level_of_a_budget(settings: Settings, tmp_path: Path) -> None:
