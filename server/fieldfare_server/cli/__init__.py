@@ -62,16 +62,17 @@ def ready_streams() -> None:
 
 
 def end_like_ctrl_c() -> None:
-    """Let SIGTERM, and the SIGHUP of a terminal that closes, end this process as Ctrl-C does."""
-    # SIGHUP becomes SIGTERM, which a service handles for a while in its own way.
-    for number, ends in (signal.SIGTERM, signal.default_int_handler), (signal.SIGHUP, _terminate):
+    """Let SIGTERM, and the SIGHUP of a terminal that closes, end this process as Ctrl-C does.
+
+    SIGHUP becomes SIGTERM: a service handles that in its own way.
+    """
+    for number, ends in (
+        (signal.SIGTERM, signal.default_int_handler),
+        (signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM)),
+    ):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
             signal.signal(number, ends)
             os.register_at_fork(after_in_child=partial(signal.signal, number, signal.SIG_DFL))
-
-
-def _terminate(number: int, frame: object) -> None:
-    signal.raise_signal(signal.SIGTERM)
 
 
 def main() -> None:

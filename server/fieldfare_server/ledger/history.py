@@ -109,8 +109,7 @@ def _changes(connection: Connection, name: str) -> tuple[list[BudgetChange], lis
     """Newest first, and as steps, oldest first. A row holds the new terms; the old ones are those of the row before."""
     c = models.journal.c
     # Found by the rows of no run, few in a long journal: by its population every round of it would be read.
-    its = func.coalesce(c.population, "") == name
-    query = select(models.journal).where(c.run.is_(None), its).order_by(c.id)
+    query = select(models.journal).where(c.run.is_(None), func.coalesce(c.population, "") == name).order_by(c.id)
     known: dict[str, object] = {}
     changes, steps = [], []
     for row in connection.execute(query):
@@ -136,10 +135,10 @@ def _run_steps(connection: Connection, runs: list[PricedRun], points: int) -> It
     # By run and index, which the table is found by: to look at every round for its index takes seconds for millions.
     far = {run.seq: run.charge.rounds for run in alike if run.charge.rounds >= step}
     indices = range(step - 1, max(far.values(), default=0), step)
-    query = select(r.run_seq, r.index, r.closed_at, r.spent).where(r.state == "committed")
-    kept = query.where(r.run_seq.in_(far), r.index.in_(indices))
+    kept = (r.state == "committed", r.run_seq.in_(far), r.index.in_(indices))
+    query = select(r.run_seq, r.index, r.closed_at, r.spent).where(*kept).order_by(r.id)
     rounds: dict[int, list[Any]] = {}
-    for row in connection.execute(kept.order_by(r.id)):
+    for row in connection.execute(query):
         rounds.setdefault(row.run_seq, []).append(row)
     for run in alike:
         charge = run.charge

@@ -25,6 +25,7 @@ from fieldfare_server.cli.application import assemble
 from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.sql import backups, roles
+from support.full_disk import no_file_above
 from support.ledgers import commit, start
 from support.postgres import Cluster
 from support.refusals import coded
@@ -161,3 +162,14 @@ def test_what_cannot_be_backed_up_is_refused_and_leaves_nothing(
     with pytest.raises(BadInput, check=coded("not-installed", "backup of a PostgreSQL ledger", "pg_dump")):
         backups.make("postgresql://x@nowhere/x", copies)
     assert not list(copies.iterdir())
+
+
+def test_a_ledger_whose_own_disk_is_full_is_named_and_not_the_copy(tmp_path: Path) -> None:
+    file = tmp_path / "für alle" / "ledger.sqlite3"
+    file.parent.mkdir()
+    with Ledger.open(f"sqlite:///{file}", create=True) as ledger:
+        ledger.create_population("people", 2.0, 1e-6, actor="officer")
+        assert ledger.url == f"sqlite:///{file}", "a person finds it: no %C3%BC"
+    with no_file_above(1000), pytest.raises(LedgerError, check=coded("disk-full", "für alle")):
+        backups.make(f"sqlite:///{file}", tmp_path / "copies")
+    assert not list((tmp_path / "copies").iterdir())

@@ -84,8 +84,10 @@ def _copy_sqlite(url: URL, target: Path) -> None:
             ledger.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:  # the copy's disk
+        if (code := getattr(error, "sqlite_errorcode", None)) == sqlite3.SQLITE_FULL:  # the copy's disk
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+        if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # the ledger's own
+            raise LedgerError(f"ledger {source}", "its disk is full.", "make room", code="disk-full") from None
         why = f"the database refused: {error}."
         raise LedgerError(f"backup of {source}", why, "a ledger that can be read") from None
     # A copy that does not end in the row that it should end in is none.

@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from sqlalchemy import Connection, QueuePool, Row, bindparam, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.engine import URL
@@ -75,7 +75,7 @@ class Database:
                 "sqlite:///ledger.sqlite3",
                 code="ledger-database-kind",
             )
-        self.name = parsed.render_as_string(hide_password=True)
+        self.name = unquote(parsed.render_as_string(hide_password=True))  # a path with an umlaut as people know it
         self.patience = patience
         self.path = Path(parsed.database or "").absolute() if backend == "sqlite" else None
         self._inode: tuple[int, int] | None = None
