@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, or_, select
+from sqlalchemy import Connection, Row, and_, or_, select
 
 from fieldfare.accounting.filter import Price, Rectangle, gauge
 from fieldfare.errors import NotFound, OutOfRange
 from fieldfare.names import is_name
-from fieldfare.participation import hides_presence
+from fieldfare.participation import ADJACENCIES, hides_presence
 from fieldfare.signed_head import SignedHead
 from fieldfare_server.ledger import views
 from fieldfare_server.ledger.chain import Head
@@ -298,18 +298,12 @@ class Reader:
         None where there is no other.
         """
         c = models.populations.c
-        query = select(c.name, c.simulated, c.adjacency, c.bound_epsilon, c.bound_delta, c.leak).order_by(c.id)
+        # Registration cannot compare two of which one hides who is there.
+        alike = [kind for kind in ADJACENCIES if hides_presence(kind) or hides_presence(own.adjacency)]
+        others = and_(c.simulated == own.simulated, c.adjacency.in_(alike))
+        query = select(c.bound_epsilon, c.bound_delta, c.leak).where(or_(c.name == own.name, others)).order_by(c.id)
         with self.read() as connection:
-            found = [
-                each
-                for each in connection.execute(query)
-                if each.name == own.name
-                or (
-                    # Registration cannot compare two of which one hides who is there.
-                    each.simulated == own.simulated
-                    and (hides_presence(own.adjacency) or hides_presence(each.adjacency))
-                )
-            ]
+            found = connection.execute(query).all()
         if len(found) < 2:
             return None
         # Each population is a filter that stops within its rectangle (M, D), however the runs on all of them
