@@ -261,6 +261,22 @@ def test_the_highest_tick_does_not_stand_on_the_name_of_its_axis(page: Any, url:
     assert over == []
 
 
+def test_two_ticks_of_a_narrow_range_read_differently(page: Any, url: str, run: RunHandle) -> None:
+    page.goto(f"{url}/#run=live")
+    page.locator("#utility svg").first.wait_for()
+    page.evaluate(
+        "async () => (await import('/assets/chart.js')).lineChart(document.querySelector('#utility'), {label: 'x',"
+        " x: [0, 4], xLabel: 'rounds', yLabel: 'auc', y: [0.83586, 0.83604],"
+        " lines: [{name: 'a', color: 1, points: [[1, 0.836]]}]})"
+    )
+    texts = page.locator("#utility svg > text")
+    told = [text for text in texts.all_text_contents() if text.startswith("0.83")]
+    assert len(told) > 2
+    assert len(set(told)) == len(told)
+    left = page.locator("#utility svg").bounding_box()["x"]
+    assert all(texts.nth(i).bounding_box()["x"] >= left for i in range(texts.count()))
+
+
 def test_names_of_the_limit_and_of_the_plan_never_stand_on_each_other(page: Any, tmp_path: Path) -> None:
     """The run plans all but a thousandth of the budget, so that both lines are at one height."""
     address = f"sqlite:///{tmp_path / 'full.sqlite3'}"

@@ -2,7 +2,7 @@
 import { h, keeping, s } from "./dom.js";
 import { number } from "./format.js";
 
-const PAD = { top: 28, right: 16, bottom: 38, left: 52 };
+const PAD = { top: 28, right: 16, bottom: 38, left: 60 };
 
 export function ticks(low, high, most) {
   const span = high - low || 1;
@@ -48,13 +48,13 @@ function picture(width, height, options, { key, tip, spoken, format, lines, rule
   const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label, tabindex: "0", "data-key": key });
   for (const v of ticks(y0, y1, 4)) {
     svg.append(s("line", { class: "grid-line", x1: PAD.left, x2: width - PAD.right, y1: Y(v), y2: Y(v) }),
-      s("text", { x: PAD.left - 8, y: Y(v) + 4, "text-anchor": "end" }, number(v)));
+      s("text", { x: PAD.left - 8, y: Y(v) + 4, "text-anchor": "end" }, number(v, 6)));
   }
   const { xFormat } = options;
   const marks = xFormat ? timeMarks(x0, x1, Math.floor(width / 150)) : ticks(x0, x1, Math.min(8, Math.floor(width / 80))).filter((v) => options.xValue || Number.isInteger(v));
   let before = "";
   for (const v of marks) {
-    const text = xFormat ? xFormat(v) : options.xValue ? number(v) : v.toLocaleString();
+    const text = xFormat ? xFormat(v) : options.xValue ? number(v, 6) : v.toLocaleString();
     if (text !== before) svg.append(s("text", { x: X(v), y: bottom + 17, "text-anchor": xFormat && v === x0 ? "start" : "middle" }, before = text));
   }
   svg.append(s("line", { class: "axis", x1: PAD.left, x2: width - PAD.right, y1: bottom, y2: bottom }),
