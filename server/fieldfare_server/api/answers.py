@@ -199,7 +199,7 @@ class Answers(RunAnswers, JournalAnswers):
             populations = tuple(self._population(snapshot, name, head) for name in snapshot.population_names())
             states, committed = watch.run_states(snapshot, time.time())
             void, rejects = self._counts.of(None, snapshot)
-            failed = watch.failed_residual_tests(snapshot)
+            failed = self._tests.failed(snapshot)
             left = watch.reservations_left(snapshot, time.time())
         return Figures(populations, {"committed": committed, "void": void}, rejects, states, failed, left)
 

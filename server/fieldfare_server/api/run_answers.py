@@ -30,7 +30,7 @@ class RunAnswers:
 
     def __init__(self, ledger: Ledger, root: Path | None = None) -> None:
         self._ledger, self._root = ledger, root
-        self._counts = watch.RoundCounts(ledger)
+        self._counts, self._tests = watch.RoundCounts(ledger), watch.ResidualTests()
 
     def runs(
         self,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy.event
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, price
@@ -252,6 +254,31 @@ def test_a_filled_ledger_reads_back(ledger_url: str) -> None:
         assert (newest.next_round, newest.spent, newest.trust_node_ids) == (1, gaussian(0.2), False)
         assert ledger.participation_histogram(newest.id) == {1: 1}
         assert [token.revoked_at is None for token in ledger.tokens()] == [False, True]
+
+
+def test_residual_tests_are_counted_by_rows_that_are_new(ledger: Ledger) -> None:
+    """A scrape of /metrics read the whole journal: two seconds of processor at two million rounds."""
+    first, second = start(ledger, 0.1), start(ledger, 0.1)
+    tests, looked = watch.ResidualTests(), list[int]()
+
+    @sqlalchemy.event.listens_for(ledger.database.engine, "before_cursor_execute")
+    def look(_connection: Any, _cursor: Any, sql: str, parameters: Any, *_: Any) -> None:
+        if "audit.action =" in sql and "max" not in sql:
+            looked.append(min(each for each in _values(parameters) if isinstance(each, int)))
+
+    with ledger.snapshot() as before:
+        assert tests.failed(before) == 0
+        for run, passed, failed in ((first, False, 1), (second, False, 2), (first, True, 1), (second, True, 0)):
+            ledger.record_residual_test(run.id, {"passed": passed}, actor="test")
+            read = ledger.head().count - 1
+            assert tests.failed(ledger) == failed
+            assert looked[-1] == read
+        assert tests.failed(before) == 0
+    assert tests.failed(ledger) == 0
+
+
+def _values(parameters: Any) -> Iterator[Any]:
+    return iter(parameters.values() if isinstance(parameters, dict) else parameters)
 
 
 def test_a_snapshot_answers_from_one_transaction(ledger: Ledger) -> None:
