@@ -1,10 +1,10 @@
-"""Who is there, in each way in which users come, stay and go.
+"""Who is there: a policy for each way in which users come, stay and go.
 
-| where | when a round opens |
-|---|---|
-| all nodes are simulated here | as soon as they have said whom they host: waiting brings no other user |
-| real nodes join, leave and come back | when enough users are there, at the latest after the timeout |
-| users whose presence is secret (`Scheduled`) | at the scheduled times of the run, whoever is there |
+| policy | where | when a round opens |
+|---|---|---|
+| `InProcess` | all nodes are simulated here | as soon as they have said whom they host: waiting brings no other user |
+| `Federation` | real nodes join, leave and come back | when enough users are there, at the latest after the timeout |
+| `Scheduled` | users whose presence is secret | at the scheduled times of the run, whoever is there |
 
 What may be counted of those who are there, and decided from it, is the other policy: `counts`.
 """
@@ -16,7 +16,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -46,9 +46,10 @@ LONGEST_WAIT = 1.0
 class Presence:
     """The nodes of one session on one grid: who is there, how long they are waited for, and how they answer."""
 
+    waits: ClassVar[bool]  # whether time may bring users
+
     def __init__(self, session: Session, grid: Grid) -> None:
         self.session, self.grid = session, grid
-        self.waits = session.account.schedule is not None or not is_simulated(grid)  # whether time may bring users
         self.roster = session.cohorts.roster
         self.patience = Patience(self.waits)
         # Why rounds went wrong. The roster keeps those of the first look.
@@ -65,8 +66,10 @@ class Presence:
 
     @staticmethod
     def of(session: Session, grid: Grid) -> Presence:
-        """Return the nodes of `session` on `grid`."""
-        return (Presence if session.account.schedule is None else Scheduled)(session, grid)
+        """Return the policy of `session` on `grid`."""
+        if session.account.schedule is not None:
+            return Scheduled(session, grid)
+        return InProcess(session, grid) if is_simulated(grid) else Federation(session, grid)
 
     # -- before a round --------------------------------------------------------------------------------------
 
@@ -229,7 +232,19 @@ class Presence:
             raise Interrupted(f"run {self.session.account.id}: {few}; nothing was released or charged for them.{cause}")
 
 
-class Scheduled(Presence):
+class InProcess(Presence):
+    """All nodes are this process's, or those of an engine that it started: waiting brings no further user."""
+
+    waits = False
+
+
+class Federation(Presence):
+    """Real nodes, which join, leave and come back."""
+
+    waits = True
+
+
+class Scheduled(Federation):
     """Users whose presence is secret: nothing happens at another time than a scheduled one (`ledger.schedule`).
 
     A round is opened and released at a scheduled time. How soon nodes answer, and how many there are, then shows
