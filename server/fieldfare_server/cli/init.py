@@ -22,7 +22,7 @@ from fieldfare.text import decimal
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import on_home
 from fieldfare_server.cli.output import out
-from fieldfare_server.cli.starter.csv_task import CsvParameters, CsvTask
+from fieldfare_server.cli.starter.csv_task import CsvParameters, CsvTask, count_held_out
 from fieldfare_server.cli.suggest import print_reasons
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -70,7 +70,7 @@ def init(
     if columns and not there:
         raise NotFound(str(file), "is not there, whose columns --user and --target name.", "a CSV file of that name")
     if users:
-        chosen, found = fitted(users - max(1, round(CsvParameters().held_out * users)), chosen)
+        chosen, found = fitted(users - count_held_out(users, CsvParameters().held_out), chosen)
     elif there and not plan.exists():
         try:
             chosen, found = fitted(count_trained(file, **columns), chosen)
@@ -117,7 +117,7 @@ def count_trained(file: Path, **columns: str) -> int:
     """
     parameters = CsvParameters(file=str(file.absolute()), **columns)
     people = len({row[parameters.user] for _, row in CsvTask(**parameters.model_dump()).rows()})
-    trained = people - max(1, round(parameters.held_out * people))
+    trained = people - count_held_out(people, parameters.held_out)
     if trained < 8:  # of ten
         raise TooFew(file.name, f"leaves too few people to train ({trained}).", "8")
     return trained

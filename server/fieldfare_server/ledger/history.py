@@ -108,7 +108,7 @@ _TERMS = ("epsilon", "delta", "state", "ceiling_epsilon", "ceiling_delta", "wind
 def _changes(connection: Connection, name: str) -> tuple[list[BudgetChange], list[_Step]]:
     """Newest first, and as steps, oldest first. A row holds the new terms; the old ones are those of the row before."""
     c = models.journal.c
-    # Found by the rows of no run, few in a long journal: by its population every round of it would be read.
+    # The database looks among rows that name no run. They are few; those of the population hold all its rounds.
     query = select(models.journal).where(c.run.is_(None), func.coalesce(c.population, "") == name).order_by(c.id)
     known: dict[str, object] = {}
     changes, steps = [], []

@@ -298,7 +298,7 @@ class Reader:
         None where there is no other.
         """
         c = models.populations.c
-        # Registration cannot compare two of which one hides who is there.
+        # Where one of two populations hides who is there, registration cannot compare their users.
         alike = [kind for kind in ADJACENCIES if hides_presence(kind) or hides_presence(own.adjacency)]
         others = and_(c.simulated == own.simulated, c.adjacency.in_(alike))
         query = select(c.bound_epsilon, c.bound_delta, c.leak).where(or_(c.name == own.name, others)).order_by(c.id)

@@ -21,6 +21,7 @@ from fieldfare_server.ledger import views
 from fieldfare_server.ledger.events.runs import Audited
 from fieldfare_server.ledger.reads import ReadSource
 from fieldfare_server.ledger.sql import models
+from fieldfare_server.ledger.sql.journal import read_head
 from fieldfare_server.ledger.sql.rows import reservations, run_row, state_now
 from fieldfare_server.ledger.states import RunState
 
@@ -57,7 +58,6 @@ _NEWEST_ROW = (
     .limit(1)
 )
 
-_LAST_ROW = select(func.max(_j.id))
 _AUDITED = (
     select(_j.run, _j.body)
     .where(_j.id > bindparam("last"), _j.id <= bindparam("end"), _j.action == Audited.action)
@@ -145,7 +145,7 @@ class ResidualTests:
     def failed(self, source: ReadSource) -> int:
         """Count the runs whose newest residual test found other noise than was charged."""
         with self._lock, source.read() as connection:
-            end = connection.execute(_LAST_ROW).scalar_one() or 0
+            end = read_head(connection).count
             if end < self._read:  # an older snapshot than another thread's
                 self._read, self._passed = 0, {}
             for run, body in connection.execute(_AUDITED, {"last": self._read, "end": end}):

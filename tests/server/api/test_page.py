@@ -242,15 +242,21 @@ def test_many_numbers_of_rounds_share_bars(page: Any, url: str, run: RunHandle) 
     assert sum(int(shown) for shown in bars[1::2]) == sum(users)
 
 
-def test_the_highest_tick_does_not_stand_on_the_name_of_its_axis(page: Any, url: str, run: RunHandle) -> None:
+def drawn(page: Any, url: str, name: str, low: float, high: float) -> Any:
+    """The texts of a chart whose y axis has this name and these ends."""
     page.goto(f"{url}/#run=live")
     page.locator("#utility svg").first.wait_for()
     page.evaluate(
-        "async () => (await import('/assets/chart.js')).lineChart(document.querySelector('#utility'), {label: 'x',"
-        " x: [0, 4], xLabel: 'rounds', yLabel: 'AUC on flights', y: [0, 1],"
-        " lines: [{name: 'a', color: 1, points: [[1, 1]]}]})"
+        "async ([name, low, high]) => (await import('/assets/chart.js')).lineChart(document.querySelector('#utility'),"
+        " {label: 'x', x: [0, 4], xLabel: 'rounds', yLabel: name, y: [low, high],"
+        " lines: [{name: 'a', color: 1, points: [[1, high]]}]})",
+        [name, low, high],
     )
-    texts = page.locator("#utility svg > text")
+    return page.locator("#utility svg > text")
+
+
+def test_the_highest_tick_does_not_stand_on_the_name_of_its_axis(page: Any, url: str, run: RunHandle) -> None:
+    texts = drawn(page, url, "AUC on flights", 0, 1)
     boxes = [texts.nth(i).bounding_box() for i in range(texts.count())]
     over = [
         (a, b)
@@ -262,14 +268,7 @@ def test_the_highest_tick_does_not_stand_on_the_name_of_its_axis(page: Any, url:
 
 
 def test_two_ticks_of_a_narrow_range_read_differently(page: Any, url: str, run: RunHandle) -> None:
-    page.goto(f"{url}/#run=live")
-    page.locator("#utility svg").first.wait_for()
-    page.evaluate(
-        "async () => (await import('/assets/chart.js')).lineChart(document.querySelector('#utility'), {label: 'x',"
-        " x: [0, 4], xLabel: 'rounds', yLabel: 'auc', y: [0.83586, 0.83604],"
-        " lines: [{name: 'a', color: 1, points: [[1, 0.836]]}]})"
-    )
-    texts = page.locator("#utility svg > text")
+    texts = drawn(page, url, "auc", 0.83586, 0.83604)
     told = [text for text in texts.all_text_contents() if text.startswith("0.83")]
     assert len(told) > 2
     assert len(set(told)) == len(told)

@@ -45,7 +45,7 @@ def test_a_second_approval_says_what_is_approved(tmp_path: Path) -> None:
 
 
 def test_an_approval_says_that_the_blinders_budget_has_no_room(tmp_path: Path) -> None:
-    """A run of the plan would be refused, minutes later, on other machines."""
+    """Without this word a run would be refused minutes later, on other machines."""
     at, plan = tmp_path / "blinder", tmp_path / "plan.toml"
     plan.write_text(PLAN.format(key=ask("init", at=at)[1]) + "blinder_noise = 0.5\n")
     approve = "approve", str(plan), "--words", "31"

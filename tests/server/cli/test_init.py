@@ -183,13 +183,18 @@ def test_words_and_large_numbers_need_no_other_file(tmp_path: Path) -> None:
 def test_a_plan_is_fitted_before_words_are_declared(
     tmp_path: Path, fieldfare: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes the number of people alone; what the model cannot read, the task's check names."""
+    """Fitting takes only the number of people. `task check` names what the model cannot read."""
     monkeypatch.delitem(sys.modules, "csv_task", raising=False)
     (tmp_path / "people.csv").write_text(HEADER + ROWS.replace(".5,", " years,"))
     home = str(tmp_path / "named")
     made = fieldfare("init", "--home", home)
     assert "Noise against what users can teach" in made.stdout, made.output
     assert "[task.words]" in fieldfare("task", "check").stderr
+
+
+def test_a_file_without_a_row_leaves_nobody_to_train(tmp_path: Path, fieldfare: Callable[..., Result]) -> None:
+    (tmp_path / "people.csv").write_text(HEADER)
+    assert "too few people to train (0)" in fieldfare("init", "--home", str(tmp_path / "named")).stdout
 
 
 def test_values_that_no_model_can_use_are_worth_a_warning(tmp_path: Path) -> None:

@@ -408,7 +408,7 @@ def model(state: StateDirectory) -> bytes:
 def test_the_blinders_noise_in_clear_gives_a_plain_run_the_bytes_of_a_masked_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one process, which plays all parties; without that noise the bytes are others."""
+    """One process plays all parties. Without that noise the bytes differ."""
     known_nonces(monkeypatch)
     models, hidden = [], {"aggregation": {"kind": "masked", "least_nodes": 2, "blinder_noise": 0.5}}
     for kind, changes in {"masked": hidden, "plain": {}, "noised": {}}.items():

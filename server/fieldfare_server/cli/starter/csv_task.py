@@ -93,7 +93,7 @@ class CsvTask(Task):
             return {"auc": auc(model(rows["x"])[:, 0], rows["y"])}
 
     def _kept(self, table: UserTable) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        return by_hash(table.pseudonyms, max(1, round(self.share * len(table))))
+        return by_hash(table.pseudonyms, count_held_out(len(table), self.share))
 
     def _columns(self) -> list[str]:
         """Return the columns that the model reads: the header alone, no user's data."""
@@ -171,6 +171,11 @@ class CsvTask(Task):
             raise Unreadable(name, f"cannot be read: {error.strerror}.", near) from None
         except (UnicodeDecodeError, csv.Error):
             raise Unreadable(name, "is not CSV in UTF-8.", "save it again as 'CSV UTF-8'") from None
+
+
+def count_held_out(people: int, share: float) -> int:
+    """Return how many of `people` are held out for the score: one at least, where there is one."""
+    return min(people, max(1, round(share * people)))
 
 
 def _number(where: str, cell: str) -> float:
