@@ -327,8 +327,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         if not isinstance(grid, Grid):
             raise WrongForm(f"grid = {grid!r}", "reaches no nodes.", "the grid of @app.main(), or ff.LocalGrid")
         self._read_run_config(grid)
-        values = OwnModel.read(initial_arrays)
-        model = OwnModel(values, self._assign_roles(values, buffers=self._buffers), self._buffer_weight)
+        model = self._make_model(initial_arrays)
         outlast_server_errors(grid)
         with shown_by_flower():
             there = self._look(grid, timeout)
@@ -419,6 +418,11 @@ class PrivateStrategy(Strategy, metaclass=Shown):
                 code="evaluation-in-clear",
             )
         return plan
+
+    def _make_model(self, initial_arrays: ArrayRecord) -> OwnModel:
+        # By itself: a local variable of `start` would hold these values, one vector, for the whole run.
+        values = OwnModel.read(initial_arrays)
+        return OwnModel(values, self._assign_roles(values, buffers=self._buffers), self._buffer_weight)
 
     def _make_dialect(self, model: OwnModel | None, config: ConfigRecord, there: There, plan: Plan) -> Dialect:
         assert model is not None  # the arrays of `start`
