@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fieldfare import errors
 from fieldfare.errors import BadInput, FieldfareError, Interrupted
 from fieldfare_flower import QUIET
 from fieldfare_server.files.home import StateDirectory
@@ -31,6 +33,9 @@ PATIENCE = 900.0
 HANDED_BACK = 120.0
 # Seconds between two looks at a followed run.
 LOOK = 2.0
+
+# How the traceback of a coordinator that refused a run ends: the kind, what, why, and the nearest.
+_REFUSED = re.compile(r"^fieldfare\.errors\.(\w+): (.+?): (.+?)(?: Nearest allowed: (.+)\.)?$", re.MULTILINE)
 
 # Text as TOML, which knows no halves of a character.
 _toml = partial(json.dumps, ensure_ascii=False)
@@ -157,8 +162,8 @@ def submit_and_follow(
 def require_ended(home: StateDirectory, run_id: str, output: str) -> None:
     """Ask the ledger whether a run that is over for Flower has ended well: its exit status does not tell.
 
-    output: what `submit` returned; errors quote its end. Raises `FlowerError` where the run never began or
-    failed, and `Interrupted` where it can be resumed.
+    output: what `submit` returned; errors quote its end. Raises as `follow`, and `Interrupted` where the run can be
+    resumed.
     """
     with Ledger.open(home.ledger) as ledger:
         run = _begun(ledger, run_id, output)
@@ -188,15 +193,19 @@ def follow(
         pause: seconds between two looks.
 
     Raises:
-        FlowerError: the run never began, or failed.
+        Refused: its coordinator refused it before it began, of the same kind; `BudgetRefused` also where the budget
+            was exhausted before its end.
+        FlowerError: the run never began otherwise, or failed.
         Interrupted: no coordinator resumed it. It can be resumed.
     """
     still_since, told = time.monotonic(), ""
     with Ledger.open(home.ledger) as ledger:
         while True:
             run = _begun(ledger, run_id, output)
+            where = f"{run.next_round} of {run.rounds} rounds"
             if run.ended_at is not None:
                 _require_no_failure(run, output)
+                tell(f"run {run_id}: {run.state}, {where}")
                 return
             stands_still = run.state == "interrupted"
             if not stands_still:
@@ -205,7 +214,6 @@ def follow(
                 why = f"no coordinator holds it, and none has resumed it. {run.message}".strip()
                 hint = f"Continue it with --resume {run_id}. Flower said: {tail(output)}"
                 raise Interrupted(f"run {run_id} is interrupted after {run.next_round} rounds: {why} {hint}")
-            where = f"{run.next_round} of {run.rounds} rounds"
             line = f"at {where}, its coordinator is gone; waiting for the supervisor" if stands_still else where
             if line != told:
                 tell(f"run {run_id}: {line}")
@@ -217,9 +225,15 @@ def _begun(ledger: Ledger, run_id: str, output: str) -> RunView:
     try:
         return ledger.run(run_id)
     except BadInput:
+        for name, *parts in _REFUSED.findall(output)[-1:]:
+            kind = getattr(errors, name, None)
+            if isinstance(kind, type) and issubclass(kind, errors.Refused):
+                raise kind(*parts) from None
         raise FlowerError(f"the run never started: {tail(output)}") from None
 
 
 def _require_no_failure(run: RunView, output: str) -> None:
+    if run.state == "exhausted":
+        raise errors.BudgetRefused(f"run {run.id}, after {run.next_round} rounds", run.message)
     if run.state == "failed":
         raise FlowerError(f"run {run.id} failed: {run.message or tail(output)}")

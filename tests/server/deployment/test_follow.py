@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldfare.errors import Interrupted
+from fieldfare.errors import BudgetRefused, Interrupted, LedgerError, Refused
 from fieldfare_server.deployment import submit as submit_module
 from fieldfare_server.deployment.submit import FlowerError, follow
 from fieldfare_server.files.home import StateDirectory
@@ -49,6 +49,7 @@ def test_a_run_that_another_coordinator_finishes_is_followed_to_its_end(tmp_path
     with Ledger.open(where.ledger) as ledger:
         assert ledger.run(run).state == "done"
     assert any("its coordinator is gone; waiting for the supervisor" in line for line in lines)
+    assert lines[-1].startswith(f"run {run}: done, ")
 
 
 def test_a_run_that_stays_alone_is_resumable(tmp_path: Path) -> None:
@@ -72,6 +73,49 @@ def test_a_run_that_was_handed_back_is_given_up_sooner(tmp_path: Path, monkeypat
 def test_a_run_that_never_began_says_what_flower_said(tmp_path: Path) -> None:
     with pytest.raises(FlowerError, check=coded("flower-error")):
         follow(home(tmp_path), "0" * 12, "no such app", lambda line: None)
+
+
+REFUSED = """
+Traceback (most recent call last):
+  File "runs.py", line 125, in start
+fieldfare.errors.NotFound: run 'r': there is none.
+
+During handling of the above exception, another exception occurred:
+{}
+ERROR :     Exit Code: 201
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "kind", "code", "nearest"),
+    [
+        ("BudgetRefused: a run of 8: too much. Nearest allowed: 7.5.", BudgetRefused, "budget-refused", "7.5"),
+        ("RunHeld: run 'r': by another coordinator.", LedgerError, "run-held", ""),
+    ],
+)
+def test_what_a_coordinator_refuses_is_the_submitters_refusal(
+    last: str, kind: type[Refused], code: str, nearest: str, tmp_path: Path
+) -> None:
+    """Of two runs that were admitted at once the second is refused by its coordinator: it ended with a traceback."""
+    with pytest.raises(kind, check=coded(code)) as refused:
+        follow(home(tmp_path), "0" * 12, REFUSED.format(f"fieldfare.errors.{last}"), lambda line: None)
+    assert (str(refused.value), refused.value.nearest) == (last.partition(": ")[2], nearest)
+
+
+@pytest.mark.parametrize("last", ["FieldfareError: a: b", "NoSuchKind: a: b", "RunHeld: of no parts"])
+def test_what_is_no_refusal_is_flowers_own_end(last: str, tmp_path: Path) -> None:
+    with pytest.raises(FlowerError, check=coded("flower-error", last)):
+        follow(home(tmp_path), "0" * 12, f"fieldfare.errors.{last}", lambda line: None)
+
+
+def test_a_budget_that_is_exhausted_on_the_way_is_a_refusal(tmp_path: Path) -> None:
+    """As of a run in one process; `fieldfare run` ended with code 0 where all its users had another budget."""
+    where = home(tmp_path)
+    session = Session.begin(where, plan(), identity_is_stable=True)
+    with session:
+        session.finish("exhausted", "all 40 users: nothing is left.")
+    with pytest.raises(BudgetRefused, check=coded("budget-refused", session.account.id, "all 40 users")):
+        follow(where, session.account.id, "", lambda line: None)
 
 
 def test_a_run_that_failed_says_why(tmp_path: Path) -> None:
