@@ -68,7 +68,7 @@ def nearest(one: Person, ledger: Ledger) -> None:
 def more_runs(one: Person, ledger: Ledger) -> None:
     one.goes_to("aircraft")
     one.reads("#fits", "more runs like the last fit.")
-    one.reads("#fits", "fits for 500 of 500 users")
+    one.reads("#fits", "500 of 500 users have enough left")
     one.reads("#fits", "the budget lasts until")
 
 

@@ -82,33 +82,19 @@ class Stranger:
         subprocess.run(command, env=self.env, cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
         self.took |= {f"{what}, s": time.perf_counter() - began, f"{what}, processor s": processor() - before}
 
-    def serves(self, what: str, shown: Callable[[str], bool], *words: str) -> subprocess.Popen[str]:
+    def serves(self, what: str, shown: Callable[[str], bool], *words: str) -> subprocess.Popen[bytes]:
         """Start a program of the environment, and wait until its page has what `shown` wants."""
-        began = time.perf_counter()
-        started = subprocess.Popen(
-            [self.program(words[0]), *words[1:]],
-            env=self.env,
-            cwd=self.folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert started.stderr is not None
-        address = ""
-        while not address:
-            line = started.stderr.readline()
-            if not line:
-                raise RuntimeError(f"{' '.join(words)}: ended without a page, with code {started.wait()}")
-            address = line.rpartition("Budget page: ")[2].strip() if "Budget page: " in line else ""
-        # Whoever reads nothing would hold the program up when the pipe is full.
-        drained = subprocess.Popen(["cat"], stdin=started.stderr, stdout=subprocess.DEVNULL)
-        started.stderr.close()
-        while not shown(address):
+        began, told = time.perf_counter(), self.folder / "told.txt"
+        command = [self.program(words[0]), *words[1:]]
+        with told.open("w") as file:
+            started = subprocess.Popen(command, env=self.env, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=file)
+        while not (address := page_of(told.read_text())) or not shown(address):
             if started.poll() is not None or time.perf_counter() - began > PATIENCE:
-                raise RuntimeError(f"{' '.join(words)}: {address} never showed it")
+                started.kill()
+                end = f"exit code {started.wait()} after {time.perf_counter() - began:.0f} s"
+                raise RuntimeError(f"{' '.join(words)}: {end} and no page that shows it\n{told.read_text()[-2000:]}")
             time.sleep(0.2)
         self.took |= {f"{what}, s": time.perf_counter() - began, f"{what}, processor s": processor_of(started.pid)}
-        self.reader = drained
         return started
 
 
@@ -120,6 +106,13 @@ def answer(url: str) -> Any:
     except OSError:
         return None
     return json.loads(body) if response.headers.get_content_type() == "application/json" else body.decode()
+
+
+def page_of(told: str) -> str:
+    """The address of the page in what a program has told; empty before it is there, and whole."""
+    _, found, rest = told.partition("Budget page: ")
+    line, whole, _ = rest.partition("\n")
+    return line.strip() if found and whole else ""
 
 
 def has_page(address: str) -> bool:
@@ -155,7 +148,6 @@ def first_minute(python: str, extras: str, folder: Path) -> dict[str, float]:
         demo = one.serves("page with a run", has_run, "fieldfare", "demo", "--port", "0")
         if code := demo.wait(PATIENCE):
             raise RuntimeError(f"fieldfare demo: exit code {code}")
-        one.reader.wait(60)
         one.took |= {"demo, s": time.perf_counter() - began, "demo, processor s": processor() - before}
     one.took["used, MB"] = one.weight() - one.empty
     return one.took

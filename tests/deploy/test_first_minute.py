@@ -50,6 +50,16 @@ def test_a_stranger_has_no_variable_of_ours_and_an_account_of_their_own(
     assert one.took["look, processor s"] > 0
 
 
+def test_a_program_that_ends_without_a_page_is_quoted(tmp_path: Path) -> None:
+    """It was said that the page never showed it, whether the program had failed or was slow."""
+    module = script()
+    assert module.page_of("State: /home\nBudget page: http://127.0.0.1:1/\nmore") == "http://127.0.0.1:1/"
+    assert not module.page_of("Budget page: http://127.0.0."), "not whole yet"
+    one = module.Stranger(tmp_path, sys.executable)
+    with pytest.raises(RuntimeError, match=r"exit code 1 after .* s(?s:.*)the disk is full"):
+        one.serves("page", module.has_page, "python", "-c", "import sys; sys.exit('the disk is full')")
+
+
 def test_what_is_above_its_aim_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     module = script()
     took = dict.fromkeys(module.AIMS["service"], 1.0)

@@ -45,8 +45,8 @@ COMMANDS = {
     "model": "Write the model of a run with all its parameters and buffers.",
     "node-key": "Make the key by which a node signs what it sends to a blinder; print its public part.",
     "backup": "Copy the ledger while it is written to: SQLite by itself, PostgreSQL with pg_dump.",
-    "migrate": "Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. "
-    "Back it up.",
+    "migrate": "Create the ledger, or upgrade it to this version; give PostgreSQL's roles their rights. "
+    "Back it up first.",
 }
 GROUPS = {
     "task": "Try a task on this machine.",

@@ -24,7 +24,7 @@ _COLUMNS: dict[str, Callable[[Population], object]] = {
     "for users with most left": lambda each: "all" if each.remaining_users is None else each.remaining_users,
     "largest for all": lambda each: each.remaining_epsilon_of_all,
     "more runs like the last": lambda each: each.more_runs,
-    "for users": lambda each: each.runs_left_users,
+    "in full for users": lambda each: each.runs_left_users,
     "delta": lambda each: decimal(each.delta),
     "adjacency": lambda each: each.adjacency,
     "state": lambda each: each.state,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
@@ -25,6 +26,9 @@ class CommandResult:
 
 
 Command = Callable[..., CommandResult | None]
+
+# Where Rich would take a word in brackets for markup, and show nothing of it.
+_MARKUP = re.compile(r"(?<!\\)\[(?=[a-z#/@])")
 
 HOME = {"home": HomeOption, "ledger": LedgerOption}
 
@@ -83,4 +87,8 @@ def asking(
         [p.replace(kind=p.KEYWORD_ONLY, annotation=hints[p.name]) for p in (*own, *shared)]
     )
     run.__annotations__ = hints
+    # Helps are shown as they are written, and their paragraphs as wide as the terminal.
+    for info in (each for hint in hints.values() for each in getattr(hint, "__metadata__", ())):
+        info.help = info.help and _MARKUP.sub(r"\[", info.help)
+    run.__doc__ = "\n\n".join(" ".join(part.split()) for part in (function.__doc__ or "").split("\n\n"))
     return run

@@ -35,7 +35,7 @@ def compare(
         bool, typer.Option("--train", help="also train with each, uncharged: only for public or simulated data")
     ] = False,
     data_is_public: Annotated[bool, typer.Option("--data-is-public", help="state that, as --train requires")] = False,
-    nodes: Annotated[int, typer.Option(min=1)] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="simulated nodes the users are spread over")] = 1,
     to: Annotated[Path, typer.Option("--out", help="the plot")] = Path("compare.png"),
     json_: JsonOption = False,
 ) -> CommandResult:

@@ -12,9 +12,10 @@ from typing import Annotated
 import typer
 
 from fieldfare.errors import BadInput, Conflict, NotFound
+from fieldfare_server.cli.command import command
 from fieldfare_server.cli.doctor_masks import check_blinder, check_masks
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption, trusted
-from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table, refusals
+from fieldfare_server.cli.output import BAD_INPUT, out, print_json, print_table
 from fieldfare_server.doctor import machine
 from fieldfare_server.doctor.budget_api import check_api
 from fieldfare_server.doctor.certificates import check_certificates
@@ -32,6 +33,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import read_plan
 
 
+@command
 def doctor(
     node: Annotated[bool, typer.Option("--node", help="this is a node: it has no ledger")] = False,
     superlink: Annotated[str | None, typer.Option(help="host:port of the SuperLink, or of its gate")] = None,
@@ -66,32 +68,29 @@ def doctor(
     connects as one, and a SuperLink that admits it drops it again. Exit code 2 if there is a fault; warnings alone
     give 0.
     """
-    with refusals(json_):
-        apart = node or blinder is not None
-        if apart and (home or ledger or url):
-            raise Conflict("doctor", "node and blinder have neither a ledger nor an API.", "--superlink, --secrets")
-        if superlink:
-            trusted("doctor", root_certificates, insecure)
-        if root_certificates is not None and not os.path.isfile(root_certificates):
-            raise NotFound(f"--root-certificates {root_certificates}", "there is no such file.", "the server's ca.crt")
-        if secrets is not None and not os.path.isdir(secrets):
-            raise NotFound(f"--secrets {secrets}", "there is no such directory.", "/secrets")
-        planned = None if plan is None else read_plan(plan)
-        state, findings = (None, []) if apart else _state_directory(home, ledger)
-        trained = task or os.environ.get("FIELDFARE_TASK")
-        findings += _machine(apart, state, against, trained, superlink, blinder)
-        findings += _secrets(secrets, node, state)
-        if node:
-            findings += guard("masked sums", lambda: check_masks(node_config, planned))
-        if blinder is not None:
-            findings += guard("blinder", lambda: check_blinder(blinder, planned))
-        if state:
-            findings += guard("ledger", lambda: check_ledger(state))
-        findings += _network(superlink, root_certificates, apart)
-        if not apart:
-            findings += (
-                guard("API", lambda: check_api(url, ca_file)) if url else [skipped("API", "no --url was given.")]
-            )
+    apart = node or blinder is not None
+    if apart and (home or ledger or url):
+        raise Conflict("doctor", "node and blinder have neither a ledger nor an API.", "--superlink, --secrets")
+    if superlink:
+        trusted("doctor", root_certificates, insecure)
+    if root_certificates is not None and not os.path.isfile(root_certificates):
+        raise NotFound(f"--root-certificates {root_certificates}", "there is no such file.", "the server's ca.crt")
+    if secrets is not None and not os.path.isdir(secrets):
+        raise NotFound(f"--secrets {secrets}", "there is no such directory.", "/secrets")
+    planned = None if plan is None else read_plan(plan)
+    state, findings = (None, []) if apart else _state_directory(home, ledger)
+    trained = task or os.environ.get("FIELDFARE_TASK")
+    findings += _machine(apart, state, against, trained, superlink, blinder)
+    findings += _secrets(secrets, node, state)
+    if node:
+        findings += guard("masked sums", lambda: check_masks(node_config, planned))
+    if blinder is not None:
+        findings += guard("blinder", lambda: check_blinder(blinder, planned))
+    if state:
+        findings += guard("ledger", lambda: check_ledger(state))
+    findings += _network(superlink, root_certificates, apart)
+    if not apart:
+        findings += guard("API", lambda: check_api(url, ca_file)) if url else [skipped("API", "no --url was given.")]
     _print_findings(findings, apart, json_)
 
 

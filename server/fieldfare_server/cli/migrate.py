@@ -35,7 +35,7 @@ def migrate(
     home: HomeOption = None,
     ledger: LedgerOption = None,
 ) -> CommandResult:
-    """Create the ledger, or upgrade it to this program's version; give PostgreSQL's roles their rights. Back it up."""
+    """Create the ledger, or upgrade it to this version; give PostgreSQL's roles their rights. Back it up first."""
 
     def create_or_upgrade() -> tuple[str, Mapping[Part, str]]:
         directory = StateDirectory.of(home, ledger)

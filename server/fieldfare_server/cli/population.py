@@ -133,7 +133,7 @@ def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
     seconds, beside = view.reservation_seconds, f" and {len(charges)} charges beside runs" if charges else ""
     lasts = "without end" if seconds is None else f"{seconds / 3600:g} hours without a coordinator"
     until = "" if view.lasts_until is None else f", until about {view.lasts_until:%Y-%m-%d} at the pace so far"
-    whom = "" if view.runs_left_users is None else f", the next for {view.runs_left_users} users"
+    whom = "" if view.runs_left_users is None else f", the next in full for {view.runs_left_users} users"
     rows = [
         ("state", view.state),
         ("limit", f"epsilon {view.epsilon:g} at delta {decimal(view.delta)}"),

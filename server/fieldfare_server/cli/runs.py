@@ -30,7 +30,7 @@ _COLUMNS: dict[str, Callable[[Run], object]] = {
 def runs(
     service: Service,
     population: Annotated[str | None, typer.Option(help="only this population's")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=500)] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="how many")] = 20,
 ) -> CommandResult:
     """List the newest runs."""
     found = list(islice(service.runs(population), limit))

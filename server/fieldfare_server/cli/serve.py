@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def serve(
     host: Annotated[str, typer.Option(help="address to bind; loopback unless you say otherwise")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8080,
     name: Annotated[list[str] | None, typer.Option(help="a host name the service answers to; repeatable")] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM)")] = None,
     key: Annotated[Path | None, typer.Option(help="TLS private key (PEM)")] = None,

@@ -11,19 +11,23 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from click.testing import Result
+from rich.text import Text
+from typer.core import TyperOption
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from fieldfare.errors import BadInput, Conflict
 from fieldfare_client.app import user_names
 from fieldfare_server.cli import main, output
-from fieldfare_server.cli.application import application
+from fieldfare_server.cli.application import application, assemble
 from fieldfare_server.cli.output import refusals
 from fieldfare_server.files.home import LEDGER_FILE
 from fieldfare_server.files.plan_file import read_plan
@@ -631,3 +635,23 @@ def test_ctrl_c_while_the_command_is_imported_ends_without_a_traceback(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130
+
+
+def commands_of(program: click.Command) -> Iterator[click.Command]:
+    """The commands of `program`, and of its groups."""
+    for each in program.commands.values() if isinstance(program, click.Group) else (program,):
+        yield from commands_of(each) if isinstance(each, click.Group) else (each,)
+
+
+def test_helps_are_shown_as_they_are_written() -> None:
+    """Rich took "[one started here]" and others for markup and showed nothing; texts were broken as in the source."""
+    seen = list(commands_of(get_command(assemble())))
+    assert len(seen) > 50
+    for each in seen:
+        helps = [each.help or "", *(option.help or "" for option in each.params if isinstance(option, TyperOption))]
+        for text in helps:
+            assert Text.from_markup(text).plain == text.replace("\\[", "["), (each.name, text)
+        assert "\n" not in helps[0].replace("\n\n", ""), each.name
+        assert all(helps), each.name
+    said = CliRunner().invoke(application, ["task", "check", "--help"]).output
+    assert "take [task] and [client] from this plan" in " ".join(said.replace("│", " ").split())

@@ -162,8 +162,9 @@ async function loadRun(id) {
 async function loadRuns(first, current) {
   const { cursor, filter } = state;
   const query = new URLSearchParams({ limit: ROWS, ...Object.fromEntries(Object.entries({ ...filter, cursor }).filter(([, value]) => value)) });
-  draw("filters", [JSON.stringify(filter)], (parent) => drawFilters(parent, filter, (next) => { location.hash = written({ ...state, filter: next }); }));
   const filtered = Boolean(filter.state || filter.asks);
+  const any = first.items.length > 0 || filtered; // where there is no run, nothing is to be chosen
+  draw("filters", [JSON.stringify(filter), any], (parent) => (any ? drawFilters(parent, filter, (next) => { location.hash = written({ ...state, filter: next }); }) : show(parent)));
   const runs = cursor || filtered ? await get(`/v1/runs?${query}`) : first;
   if (cursor !== state.cursor || filter !== state.filter) return; // changed meanwhile, and that load draws the table
   const turned = (act) => () => { act(); loadRuns(first, current).catch((error) => notice(error.message)); };

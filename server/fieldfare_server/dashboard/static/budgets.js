@@ -52,7 +52,7 @@ export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN
 // With odometers the largest run is one of those users alone who have most left.
 export const largestOf = (population) => (!population.remaining_users ? "Largest run that fits" : population.remaining_users === 1 ? "Largest run, for the user who has most left" : `Largest run, for ${count(population.remaining_users)} users who have most left`);
 
-export const fits = (population) => [["More runs like the last", runsLeft(population)], ["The next, for users", usersLeft(population)],
+export const fits = (population) => [["More runs like the last", runsLeft(population)], ["The next in full, for", usersLeft(population)],
   ["Lasts until, at this pace", lastsUntil(population)]];
 
 function card(population, index) {
@@ -72,7 +72,7 @@ export const figures = (population, index) => [
     key("reserved", "Committed", epsilon(population.committed.epsilon)), key("limit", "Limit", number(population.epsilon))),
 ].flat();
 
-const HEAD = ["Population", "Budget", "Committed", "Limit", "Runs left", "For users", "Until"];
+const HEAD = ["Population", "Budget", "Committed", "Limit", "Runs left", "In full for", "Until"];
 
 // On a phone each row is a block, and the head's names stand beside the figures.
 function list(populations) {

@@ -73,8 +73,9 @@ const step = (node, to) => (typeof to === "string" ? keyed(node, to) : node.chil
 // Replaces the children of `parent`.
 export const show = (parent, ...children) => keeping(parent, () => parent.replaceChildren(...children.flat(2).filter(real)));
 
+// What has no value yet is not shown.
 export const facts = (pairs, kind = "facts") => h("dl", { class: kind },
-  pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  pairs.filter(([, value]) => value !== "—").map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 export const skeleton = () => h("div", { class: "skeleton", role: "status" }, h("span", { class: "sr" }, "Loading"));
 export const empty = (...text) => h("p", { class: "empty" }, ...text);
 export const failed = (error) => h("p", { class: "error" }, error.message);

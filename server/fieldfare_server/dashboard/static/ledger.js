@@ -16,7 +16,7 @@ export function resetLedger() { shown = []; behind = null; }
 function row(entry) {
   return h("tr", { "data-key": `row-${entry.id}` }, h("td", { class: "num" }, count(entry.id)), h("td", {}, moment(entry.at)), h("td", {}, entry.event),
     h("td", { class: "about" }, entry.run || entry.population || "—"), h("td", { class: "num" }, entry.round === null ? "—" : count(entry.round + 1)),
-    h("td", {}, entry.actor), h("td", {}, short(entry.previous)), h("td", {}, short(entry.hash)));
+    h("td", { class: "about" }, entry.actor), h("td", {}, short(entry.previous)), h("td", {}, short(entry.hash)));
 }
 
 function outcome() {

@@ -39,7 +39,7 @@ export function drawChanges(parent, history) {
   show(parent, history.changes.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changes of the budget", "data-key": "changes" }, h("table", { class: "stacks" },
     h("thead", {}, h("tr", {}, CHANGE.map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, history.changes.map((one) => h("tr", {}, [moment(one.at), one.actor, one.action.replace("population.", ""), said(one.before), said(one.after), one.reason || "—"]
-      .map((text, i) => h("td", { class: `${i > 2 ? "wrap" : ""} ${text === "—" ? "none" : ""}`, "data-label": CHANGE[i] }, text))))))) : empty("No change is recorded."));
+      .map((text, i) => h("td", { class: `${i > 2 ? "wrap" : ""} ${text === "—" ? "none" : ""}`, "data-label": CHANGE[i] }, unbroken(text)))))))) : empty("No change is recorded."));
 }
 
 const plural = (n, one, many) => `${n} ${n === "1" || n === "at least 1" ? one : many}`;
@@ -51,7 +51,7 @@ export function drawFits(parent, population) {
     : !population.last_run_fits && population.runs_left ? `One more run like the last does not begin this ${population.window.every}.`
     : population.last_run_fits ? left[0].toUpperCase() + left.slice(1) : "One more run like the last does not fit.";
   show(parent, h("p", { class: `fits-answer ${population.last_run_fits === false ? "no" : ""}` }, answer, " ", levelTags(population)),
-    population.last_run_fits && population.runs_left_users !== null ? h("p", { class: "small muted" }, `The next one fits for ${count(population.runs_left_users)} of ${count(population.users)} users${population.lasts_until ? `; at the pace so far the budget lasts until ${day(population.lasts_until)}` : ""}.`) : null,
+    population.last_run_fits && population.runs_left_users !== null ? h("p", { class: "small muted" }, `${count(population.runs_left_users)} of ${count(population.users)} users have enough left for all of the next one${population.lasts_until ? `; at the pace so far the budget lasts until ${day(population.lasts_until)}` : ""}.`) : null,
     h("div", { class: "budget gap" }, figures(population, 0)),
     facts([[largestOf(population), `ε ${epsilonLeft(population.remaining_epsilon)}`], ["Lasts until, at this pace", lastsUntil(population)],
       ["Guarantee", `ε ${number(population.bound_epsilon)} at δ ${number(population.bound_delta)}`], ...togetherOf(population.together), ["Users seen", usersOf(population)],
