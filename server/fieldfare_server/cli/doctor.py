@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -174,4 +173,4 @@ def _print_findings(findings: list[Finding], node: bool, as_json: bool) -> None:
         warned = sum(finding.state == "warning" for finding in findings)
         out.print(f"Faults: {bad}. Warnings: {warned}.")
     if bad:
-        sys.exit(BAD_INPUT)
+        raise typer.Exit(BAD_INPUT)
