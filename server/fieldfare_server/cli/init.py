@@ -78,8 +78,8 @@ def init(
             if columns and isinstance(error, NotFound):  # a column
                 raise
             out.print(f"Not fitted to its people, which fieldfare suggest --users task will do: {error}", markup=False)
-    _make_population(home, made_up, found.best.plan.privacy.delta if found else DELTA, begins=not plan.exists())
     directory.mkdir(parents=True, exist_ok=True)
+    _make_population(home, made_up, found.best.plan.privacy.delta if found else DELTA, begins=not plan.exists())
     task = reference.section_of_task(CsvParameters).keys
     for name, text in _files(chosen, task, min(users or PEOPLE, MOST_PEOPLE)).items():
         _write(directory / name, text)

@@ -361,6 +361,7 @@ def test_a_directory_that_is_a_file_is_refused(tmp_path: Path, fieldfare: Callab
     refused = fieldfare("init", "file")
     assert refused.exit_code == 2
     assert refused.stderr.startswith("Refused. file: ")
+    assert not (tmp_path / "runs").exists(), "a population was made first"
 
 
 @pytest.mark.parametrize("command", ["simulate", "plan"])
