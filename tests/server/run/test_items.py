@@ -145,7 +145,7 @@ def test_words_are_shown_as_words(nodes: int, tmp_path: Path) -> None:
 def test_a_column_of_numbers_is_no_column_of_words(tmp_path: Path) -> None:
     table = of_words().model_dump(mode="json", exclude_none=True)
     table["question"]["measure"] = "y"
-    with pytest.raises(BadInput, match="letters_of"):
+    with pytest.raises(BadInput, check=coded("wrong-form", "code")):  # the column that is one
         user_names(Asked.of(table).plan(USERS).task_reference)
 
 
