@@ -167,10 +167,7 @@ class QuestionTask(Task):
         assert isinstance(self.question, Items)
         told: list[list[float | str]] = [[] for _ in range(len(table))]
         if self.question.words:
-            letters, rows, owner = _column(self.question.measure, table)
-            if len(letters[rows[:0]].shape) != 2 or letters.dtype != np.uint8:
-                what = f"question.measure = {self.question.measure!r}"
-                raise WrongForm(what, "is no column of words.", "what fieldfare.questions.items.letters_of makes")
+            letters, rows, owner = _column(self.question.measure, table, words=True)
             found: Sequence[float | str] = words_of(letters[rows])
         else:
             values = self._values(table)
@@ -196,10 +193,7 @@ class QuestionTask(Task):
         """Return the numbers of all users' rows that the question is about."""
         if self.question.measure == "rows":
             return Values(table.sizes.astype(np.float64)[:, None], np.arange(len(table)), len(table))
-        name = self.question.measure
-        column, rows, owner = _column(name, table)
-        if len(column[rows[:0]].shape) != 1 or column.dtype.kind == "c":
-            raise WrongForm(f"question.measure = {name!r}", "is a column of several numbers a row.", "rows")
+        column, rows, owner = _column(self.question.measure, table)
         return Values(column[rows].astype(np.float64)[:, None], owner, len(table))
 
     def _of_each(
@@ -295,12 +289,23 @@ class _Measured:
         return self._vectors[rows]
 
 
-def _column(name: str, table: UserTable) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
-    """Return a column, not read yet, its row numbers in the order of the users, and whose each is."""
-    column = table.columns.get(name)
-    if column is None:
-        known = ", ".join(("rows", *table.columns))
-        raise NotFound(f"question.measure = {name!r}", "is not a column of the users' table.", known)
+def _column(name: str, table: UserTable, *, words: bool = False) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
+    """Return a column of one number a row, or of `words`, its row numbers in the order of the users, and whose each is.
+
+    It is not read yet. Raises `BadInput` for any other name, with those that would do.
+    """
+    none, fits = np.zeros(0, np.int64), list[str]()
+    for each, column in table.columns.items():
+        if (column.dtype == np.uint8 if words else column.dtype.kind != "c") and column[none].ndim == 1 + words:
+            fits.append(each)
+    what, near = f"question.measure = {name!r}", ", ".join(fits if words else ("rows", *fits))
+    if name not in table.columns:
+        raise NotFound(what, "is not a column of the users' table.", near)
+    if name not in fits and words:
+        raise WrongForm(what, "is no column of words.", near or "what fieldfare.questions.items.letters_of makes")
+    if name not in fits:
+        raise WrongForm(what, "is a column of several numbers a row.", near)
+    column = table.columns[name]
     users = np.arange(len(table))
     sizes, starts = table.sizes, table.offsets[table.positions(users)]
     places = np.arange(int(sizes.sum())) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)

@@ -36,15 +36,15 @@ def task_words(plan: Mapping[str, Any]) -> str:
     models = asked.get("models") or [asked.get("model") or ""]
     of = f" of {', '.join(map(str, models))}" if any(models) else ""
     of += ", the best one's name alone," if asked.get("shows") == "best" else ""
-    words = f"{asked.get('kind')} of {asked.get('measure')}{of}"
+    of += f", each user's smallest {asked['most']} alone" if "most" in asked else ""
+    low, high = asked.get("low"), asked.get("high")
+    of += f" from {low} to {high}" if (low, high) != (-(2.0**53), 2.0**53) else ""  # all whole numbers
     task = str(plan["task"].get("of")).partition("?")[0]  # without its parameters, as for a run
-    return f"question: {words} from {asked.get('low')} to {asked.get('high')}, task {task}"
+    return f"question: {asked.get('kind')} of {asked.get('measure')}{of}, task {task}"
 
 
 def mechanism_word(plan: Mapping[str, Any]) -> str:
-    """Return by what a run of a stored plan, of whatever version, releases: its kind of noise, or "threshold" or
-    "exponential" of a question whose answer is no noised sum.
-    """
+    """Return a stored plan's kind of noise, or "threshold" or "exponential" where the answer is no noised sum."""
     asked, mechanism = plan["task"].get("question") if is_question(plan) else None, plan.get("mechanism")
     if isinstance(asked, Mapping) and asked.get("kind") == "items":
         return "threshold"

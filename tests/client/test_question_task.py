@@ -124,9 +124,15 @@ def test_rows_and_columns_are_those_of_the_table() -> None:
 @pytest.mark.parametrize(
     ("measure", "word"), [("x", coded("wrong-form", "question.measure")), ("z", coded("not-found", "question.measure"))]
 )
-def test_a_measure_that_is_none_is_refused(measure: str, word: Coded) -> None:
-    with pytest.raises(BadInput, check=word):
+def test_a_measure_that_is_none_is_refused_with_those_that_are(measure: str, word: Coded) -> None:
+    with pytest.raises(BadInput, check=word) as refused:
         contributions({"kind": "mean", "measure": measure, "low": 0, "high": 1})
+    assert str(refused.value).endswith("Nearest allowed: rows, y.")  # and not x, of which no number is one row's
+
+
+def test_a_table_without_words_names_what_makes_them() -> None:
+    with pytest.raises(BadInput, check=coded("wrong-form", "fieldfare.questions.items.letters_of")):
+        contributions({"kind": "items", "measure": "y", "words": True, "leak": 1e-7})
 
 
 def test_a_model_that_is_not_here_is_refused() -> None:

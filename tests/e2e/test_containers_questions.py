@@ -1,4 +1,5 @@
-"""On two SuperNodes in containers: a metric that rides in a run, and a question of each kind, charged and verified."""
+"""On two SuperNodes in containers: a metric that rides in a run, a question of each kind, and trials on a share,
+charged and verified."""
 
 from __future__ import annotations
 
@@ -13,6 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load
 
+from fieldfare.plan import Plan
+from fieldfare_server.files.plan_file import plan_text
+from fieldfare_server.planning.tuning import Tuning
 from support.container_runs import TASK, check_ledger, plan
 from support.containers import ROOT, Federation, require_engine
 
@@ -132,3 +136,32 @@ def test_every_look_over_nodes_is_answered_charged_and_verified(halves: Federati
     assert len(answers["items"]["answer"]) > 8
     assert value["auc"][0] == pytest.approx(area(halves, runs["good"]), abs=0.1)
     assert answers["choose"]["answer"][0]["name"] == runs["good"]
+
+
+def test_trials_on_a_share_and_the_final_run_fit_in_the_budget_of_one_run(halves: Federation) -> None:
+    """The plans and the question of `fieldfare tune`: a user who paid for both parts could not have been asked."""
+    halves.administer("fieldfare population create tuned --epsilon 8 --delta 1e-5 --simulated")
+    text = plan("tuned", 4, min_available=24, timeout=180.0).replace(TASK, OURS).replace("noise_seed = 7\n", "")
+    over = {"server_optimizer.learning_rate": [0.01, 1.0]}
+    tuning = Tuning.of(Plan.from_toml(text), over, share=0.25, score="correct")
+
+    def train(a_plan: Plan) -> str:
+        run = halves.submit(plan_text(a_plan))
+        halves.wait_done(run)
+        return run
+
+    runs = [train(tuning.trial(index)) for index in range(2)]
+    size = tuning.size(Halves().users().pseudonyms)
+    asked = tuning.question(runs, size)
+    assert asked is not None
+    question = f'kind = "choose"\nmeasure = "correct"\nmodels = {json.dumps(runs)}'
+    table = QUESTION.format(question=question).replace('"people"', '"tuned"')
+    for old, new in ((f"cohort = {USERS}", f"cohort = {size}"), (f"= {USERS // 2}", f"= {size}")):
+        table = table.replace(old, new)
+    table = table.replace("noise_multiplier = 1.0", f"noise_multiplier = {asked.privacy.noise_multiplier}")
+    answer = json.loads(halves.administer(ASK, *NODES, stdin=f'{table}[tuning]\nshare = 0.25\nusers = "share"\n'))
+    print("trials:", answer["answer"], halves.get("/v1/populations/tuned")["spent"])
+    assert answer["users"] == size
+    train(tuning.finals[runs.index(answer["answer"][0]["name"])])
+    assert 7.9 < halves.get("/v1/populations/tuned")["spent"]["epsilon"] <= 8.0
+    check_ledger(halves)

@@ -1,5 +1,5 @@
-"""Looks over two real SuperNodes: questions of values that nobody listed and of the best of two models; and where the
-noise has the same seed, the numbers and intervals of the simulated world."""
+"""Looks over two real SuperNodes: questions of values that nobody listed and of the best of two models; trials on a
+share; and where the noise has the same seed, the numbers and intervals of the simulated world."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from fieldfare.errors import NotFound
 from fieldfare.plan import Plan
+from fieldfare_client.app import user_names
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.progress import local_grid, run_here
 from fieldfare_server.deployment.simulation import superlink
@@ -24,6 +25,7 @@ from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning.questions import Asked
+from fieldfare_server.planning.tuning import Tuning
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from server.run.test_ridden_metrics import everybody
@@ -194,4 +196,51 @@ def test_two_supernodes_release_the_numbers_and_intervals_of_the_simulated_world
             answers = [look(ledger, f"{name}-{at}").answer for at in ("here", "there")]
             assert answers[0] == answers[1]
             assert all(each.low is not None and each.high is not None for each in answers[0])
+        assert verify(ledger, home.root, recompute=recharge, held=[ledger.head()]).ok
+
+
+@pytest.mark.flower
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_trials_on_two_supernodes_are_paid_by_the_share_alone_and_the_winner_trains_the_others(tmp_path: Path) -> None:
+    """The plans and the question of `fieldfare tune`, submitted as docs/tuning.md says. The budget is one run's."""
+    keys = {"cohort": 17, "min_reports": 17, "rounds": 1, "round_timeout": 60.0, "trust_node_ids": True}
+    whole = plan(
+        **{**JOINED_ONCE, **{f"run__{name}": value for name, value in keys.items()}},
+        privacy={"population": "people", "epsilon": 2.0, "delta": 1e-5},
+        tuning={"share": 0.4},
+    )
+    tuning = Tuning.of(whole, {"server_optimizer.learning_rate": [0.1, 1.0]}, score="loss=0,50")
+    names = user_names(whole.task_reference)
+    home = home_of_people(tmp_path, 2.0)
+    runs = ["slow", "fast", "compared", "final"]
+    with two_supernodes(tmp_path / "work", home, whole.run.task) as address:
+
+        def train(run: str, a_plan: Plan) -> None:
+            text = json.dumps(a_plan.model_dump(mode="json", exclude_none=True))
+            work, task = tmp_path / "submitted" / run, whole.run.task
+            submit(work, address, plan=text, task=task, run_id=run, env=environment_of(home))
+
+        for index, run in enumerate(runs[:2]):
+            train(run, tuning.trial(index))
+        asked = tuning.question(runs[:2], tuning.size(names))
+        assert asked is not None
+        run_of_it = asked.run.model_copy(update={"trust_node_ids": True, "min_reports": tuning.size(names)})
+        train("compared", asked.model_copy(update={"run": run_of_it}).plan_for_nodes())
+        others = whole.takes(names)
+        with Ledger.open(home.ledger) as ledger:
+            unknown = [ledger.position("people", part)[1] for part in (names[~others], names[others])]
+            assert unknown == [0, 17]  # nobody but the share has been asked, and all of it
+            best = look(ledger, "compared").answer[0].name
+        train("final", tuning.finals[runs.index(best)])
+    with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
+        assert [ledger.run(run).state for run in runs] == ["done"] * 4
+        assert ledger.position("people", names)[1] == 0
+        times = ledger.population_participation("people")
+        assert times is not None
+        assert sum(times.values()) == len(names)
+        assert sum(each * users for each, users in times.items()) == 6 + 6 + 7 + 17
+        view = ledger.population("people")
+        assert view.spent_epsilon == pytest.approx(2.0, rel=1e-3)
+        assert view.spent_epsilon <= 2.0
         assert verify(ledger, home.root, recompute=recharge, held=[ledger.head()]).ok

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import os
@@ -178,6 +179,42 @@ def test_words_and_large_numbers_need_no_other_file(tmp_path: Path) -> None:
     rows = users.rows(np.arange(len(users))).columns
     read = {(*inputs, target) for inputs, target in zip(rows["x"].tolist(), rows["y"].tolist(), strict=True)}
     assert read == {(0, 1, 0, 0.5, 0), (0, 0, 1, 1, 1), (1, 0, 0, 2, 0)}
+    # What a question asks for by the names of the file: a word's place in its list, a number as it stands there.
+    told = set(zip(*(rows[name].tolist() for name in ("sex", "income", "back")), strict=True))
+    assert told == {(1, 25000, 0), (2, 50000, 1), (0, 100000, 0)}
+
+
+def test_columns_of_the_file_can_be_asked_for_by_their_names(
+    tmp_path: Path, fieldfare: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`age` was no column of the users' table, and `x`, which the refusal named, one of several numbers a row."""
+    monkeypatch.delitem(sys.modules, "csv_task", raising=False)
+    made = fieldfare("init")
+    assert made.exit_code == 0, made.output
+    with (tmp_path / "people.csv").open() as file:
+        visits = [float(row["visits"]) for row in csv.DictReader(file)]
+    text = """
+[question]
+kind = "mean"
+measure = "visits"
+low = -5
+high = 5
+[run]
+task = "csv_task:CsvTask"
+[privacy]
+population = "example"
+epsilon = 8
+delta = 1e-5
+"""
+    (tmp_path / "question.toml").write_text(text)
+    said = fieldfare("ask", "question.toml", "--json")
+    assert said.exit_code == 0, said.output
+    # Noise of .0039, and four fifths of the people, each with a mean of its own.
+    assert json.loads(said.stdout)["answer"][0]["value"] == pytest.approx(np.mean(visits), abs=0.2)
+    (tmp_path / "question.toml").write_text(text.replace("visits", "height"))
+    refused = fieldfare("ask", "question.toml")
+    assert refused.exit_code == 2
+    assert "Nearest allowed: rows, age, visits, distance, label, y." in refused.stderr
 
 
 def test_a_plan_is_fitted_before_words_are_declared(

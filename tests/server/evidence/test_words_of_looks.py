@@ -109,6 +109,8 @@ def test_a_look_is_told_in_the_words_of_its_own_mechanism(name: str, adjacency: 
         assert "draw" not in facts["Mechanism"]
         assert facts["Sensitivity"].startswith("2:" if twice else "1:")
         assert facts["Trust"].endswith("adds the noise")
+    if name == "items":
+        assert "items of y, each user's smallest 1 alone, task" in task_words(run.plan)
     assert ("with probability 1e-7 at most" in facts["Mechanism"].lower()) == (name == "items")
     assert (run.planned.leak > 0) == (name == "items")
     assert ("a leak" in facts["Accountant"]) == (name == "items")

@@ -109,6 +109,7 @@ def test_values_that_many_users_have_are_shown_and_those_of_one_are_not(nodes: i
         found = look(ledger, run)
         # Noise of .71 users a count: six deviations are 4.2.
         assert [each.name for each in found.answer] == ["7", str(2**40 + 1), "shown from, in users"]
+        assert "(" not in str(found.answer[-1])  # public, and no estimate
         assert found.answer[0].value == pytest.approx(24, abs=4.3)
         assert found.answer[1].value == pytest.approx(16, abs=4.3)
         assert found.answer[2].value == pytest.approx(threshold(2, 0.5 * np.sqrt(2), LEAK), rel=1e-3)
@@ -145,7 +146,7 @@ def test_words_are_shown_as_words(nodes: int, tmp_path: Path) -> None:
 def test_a_column_of_numbers_is_no_column_of_words(tmp_path: Path) -> None:
     table = of_words().model_dump(mode="json", exclude_none=True)
     table["question"]["measure"] = "y"
-    with pytest.raises(BadInput, match="letters_of"):
+    with pytest.raises(BadInput, check=coded("wrong-form", "code")):  # the column that is one
         user_names(Asked.of(table).plan(USERS).task_reference)
 
 

@@ -146,8 +146,14 @@ class CsvTask(Task):
             if not users:
                 raise TooFew(self.file.name, "has no row below its first line.")
             # float32, because models are; data are read once.
-            values = {"x": np.array(inputs, np.float32), "y": np.array(targets, np.float32)}
-            self._table = UserTable.grouped(np.array(users), values)
+            x, y = np.array(inputs, np.float32), np.array(targets, np.float32)
+            ends = np.cumsum([len(self.words.get(column, [column])) for column in columns])
+            # A question asks for a column by its name: for its numbers, or for its words' places in [task.words].
+            own = {
+                column: part.argmax(axis=1) if column in self.words else part[:, 0] * self.divide.get(column, 1.0)
+                for column, part in zip(columns, np.split(x, ends[:-1], axis=1), strict=True)
+            }
+            self._table = UserTable.grouped(np.array(users), {**own, self.target: y, "x": x, "y": y})
         return self._table
 
     def _values(self, where: str, column: str, cell: str) -> list[float]:
