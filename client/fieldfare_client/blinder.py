@@ -148,9 +148,9 @@ class Blinder:
     def hello(self, run: str, plan: str) -> Hello:
         """Whom it answers for, and whether in `run` under `plan`: not where its budget has no room for that."""
         with transaction(self._journal) as journal:
-            approved, head = _approved(journal, plan), self._head(journal)
+            approved, head = _approved(journal, run, plan), self._head(journal)
             noise = approved and approved[2]
-            fits = approved is not None and (noise is None or _fits(journal, run, plan, noise))
+            fits = approved is not None and (noise is None or _fits(journal, run, noise))
             nodes = _admitted(journal)
         return Hello(nodes, (noise.terms if noise else "") if fits else None, head)
 
@@ -187,7 +187,7 @@ class Blinder:
             row, hash = known or _write_down(journal, asked)
             masks = sum_masks(seeds, asked.numel, asked.bits)
             if noise is not None:
-                if not _fits(journal, asked.run, asked.plan, noise):
+                if not _fits(journal, asked.run, noise):
                     raise MasksRefused(asked, "masks-budget")
                 charge = asked.run, asked.plan, noise.mu_squared  # of the whole run, with its first answer
                 journal.execute("INSERT OR IGNORE INTO charges VALUES (?, ?, ?)", charge)
@@ -239,13 +239,8 @@ class Blinder:
 
 def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> BlinderNoise | None:
     """The noise of its plan. Raises `MasksRefused` unless plan, number of nodes and their keys are as approved."""
-    approved = _approved(journal, asked.plan)
-    # Of a run that is charged under another plan, that one's noise hides the sums.
-    charged = journal.execute("SELECT plan FROM charges WHERE run = ?", (asked.run,)).fetchone()
-    if approved is None or approved[1] != asked.numel or charged not in (None, (asked.plan,)):
-        raise MasksRefused(asked, "masks-plan")
-    least, _, noise = approved
-    if noise is not None and noise.privatiser.bits != asked.bits:
+    least, numel, noise = _approved(journal, asked.run, asked.plan) or (0, -1, None)
+    if numel != asked.numel or (noise is not None and noise.privatiser.bits != asked.bits):
         raise MasksRefused(asked, "masks-plan")
     keys, admitted = {seal.key for seal in asked.seals}, _admitted(journal)
     if len(set(asked.nodes)) < max(least, len(asked.nodes)):
@@ -259,11 +254,15 @@ def _admitted(journal: sqlite3.Connection) -> frozenset[str]:
     return frozenset(key for (key,) in journal.execute("SELECT key FROM nodes"))
 
 
-def _approved(journal: sqlite3.Connection, plan: str) -> tuple[int, int, BlinderNoise | None] | None:
-    """(fewest nodes, numbers of a sum, noise) with which `plan` was approved; None: it was not."""
+def _approved(journal: sqlite3.Connection, run: str, plan: str) -> tuple[int, int, BlinderNoise | None] | None:
+    """(fewest nodes, numbers of a sum, noise) with which `plan` was approved; None: it was not, or `run` is charged
+    under another plan, whose noise hides its sums."""
+    charged = journal.execute("SELECT plan FROM charges WHERE run = ?", (run,)).fetchone()
     query = "SELECT least_nodes, numel, noise FROM plans LEFT JOIN noises USING (plan) WHERE plan = ?"
     found = journal.execute(query, (plan,)).fetchone()
-    return found and (*found[:2], found[2] and BlinderNoise.from_json(json.loads(found[2])))
+    if found is None or charged not in (None, (plan,)):
+        return None
+    return (*found[:2], found[2] and BlinderNoise.from_json(json.loads(found[2])))
 
 
 def _budget(journal: sqlite3.Connection) -> Terms | None:
@@ -276,11 +275,11 @@ def _without_noise(what: str) -> NotAllowed:
     return NotAllowed(what, why, "aggregation.blinder_noise above 0; another blinder, without a budget")
 
 
-def _fits(journal: sqlite3.Connection, run: str, plan: str, noise: BlinderNoise) -> bool:
-    """Whether `run` may be answered under `plan`: it is charged for it already, or its whole price has room."""
-    charged, budget = journal.execute("SELECT plan FROM charges WHERE run = ?", (run,)).fetchone(), _budget(journal)
+def _fits(journal: sqlite3.Connection, run: str, noise: BlinderNoise) -> bool:
+    """Whether `run` may be answered: it is charged already, or its whole price has room."""
+    charged, budget = journal.execute("SELECT 1 FROM charges WHERE run = ?", (run,)).fetchone(), _budget(journal)
     if charged is not None or budget is None:
-        return charged in (None, (plan,))
+        return True
     (spent,) = journal.execute("SELECT total(mu_squared) FROM charges").fetchone()
     return budget.hold(Price(spent + noise.mu_squared))
 

@@ -158,14 +158,8 @@ def _network(superlink: str | None, root_certificates: Path | None, node: bool) 
 def _print_findings(findings: list[Finding], node: bool, as_json: bool) -> None:
     bad = sum(finding.state == "fault" for finding in findings)
     if as_json:
-        print_json(
-            {
-                "ok": not bad,
-                "side": "node" if node else "server",
-                "versions": machine.versions(),
-                "findings": [finding.to_json() for finding in findings],
-            }
-        )
+        about = {"ok": not bad, "side": "node" if node else "server", "versions": machine.versions()}
+        print_json(about | {"findings": [finding.to_json() for finding in findings]})
     else:
         order = {"fault": 0, "warning": 1, "skipped": 2, "ok": 3}
         rows = [(f.state, f.check, f.said, f.mend) for f in sorted(findings, key=lambda f: order[f.state])]
