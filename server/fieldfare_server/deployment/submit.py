@@ -226,8 +226,7 @@ def _begun(ledger: Ledger, run_id: str, output: str) -> RunView:
         return ledger.run(run_id)
     except BadInput:
         for name, *parts in _REFUSED.findall(output)[-1:]:
-            kind = getattr(errors, name, None)
-            if isinstance(kind, type) and issubclass(kind, errors.Refused):
+            if issubclass(kind := getattr(errors, name, FlowerError), errors.Refused):
                 raise kind(*parts) from None
         raise FlowerError(f"the run never started: {tail(output)}") from None
 
