@@ -3,8 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/looks.py [--out benchmarks/results/looks.md]
 
 A metric's part is the time of its own code in a whole run (on nodes where it is measured, and on the server where it is
-read), as a share of all the rest of the run. A question is asked four times in one process: the first time imports what
-a question needs.
+read), as a share of all the rest of the run: the median of five runs. A question is asked four times in one process:
+the first time imports what a question needs. `fieldfare ask` is a process of its own each time, in a directory of
+`fieldfare init`; the first one, which is not shown, keeps the bytecode of what it imports.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import argparse
 import functools
 import os
 import platform
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -28,11 +32,25 @@ RUNS: dict[str, dict[str, Any]] = {
     "digits": {"parameters": {"users": 1000}, "cohort": 100, "rounds": 40, "separation": 8, "times": 5},
     "flights": {"cohort": 200, "rounds": 20, "separation": 2, "times": 10},
 }
+FILE = """
+[question]
+kind = "quantile"
+measure = "rows"
+low = 0
+high = 60
+bins = 60
+[run]
+task = "csv_task:CsvTask"
+[privacy]
+population = "example"
+epsilon = 0.1
+delta = 1e-5
+"""
 QUESTION = {"kind": "quantile", "measure": "rows", "low": 0, "high": 60, "bins": 60, "at": [0.2, 0.5, 0.8]}
 
 
-def metric_share(task: str) -> str:
-    """A row of the table: one metric in a run of `task`."""
+def metric_share(task: str) -> tuple[float, float, float]:
+    """Of one metric in a run of `task`: ms a round, microseconds a user, and its share of the rest in per cent."""
     from fieldfare_client.training.measures import Measures  # PyTorch, which the first question is to import
     from fieldfare_server.run.round.ridden import RiddenMetrics
 
@@ -74,8 +92,15 @@ def metric_share(task: str) -> str:
     for owner, name, call in kept:
         setattr(owner, name, call)
     rounds, cohort = made["rounds"], made["cohort"]
-    share, each = 100 * spent / (whole - spent), 1e6 * spent / rounds / cohort
-    return f"| {task}, {cohort} users a round | {1e3 * whole / rounds:.1f} | {each:.1f} | {share:.1f} % |"
+    return 1e3 * whole / rounds, 1e6 * spent / rounds / cohort, 100 * spent / (whole - spent)
+
+
+def metric_row(task: str, runs: int = 5) -> str:
+    """A row of the table."""
+    rounds, users, shares = np.array([metric_share(task) for _ in range(runs)]).T
+    share = f"{np.median(shares):.1f} % ({shares.min():.1f} to {shares.max():.1f})"
+    cohort = RUNS[task]["cohort"]
+    return f"| {task}, {cohort} users a round | {np.median(rounds):.1f} | {np.median(users):.1f} | {share} |"
 
 
 def asked() -> str:
@@ -83,6 +108,26 @@ def asked() -> str:
     began, wall = time.process_time(), time.time()
     ff.ask(QUESTION, task="digits", parameters={"users": 1000}, population="p", budget=8, epsilon=1.0, delta=1e-5)
     return f"{time.process_time() - began:.2f} ({time.time() - wall:.2f})"
+
+
+def commanded(times: int = 5) -> list[str]:
+    """Seconds of processor of `fieldfare ask` for 1 000 people, and of importing PyTorch and nothing else."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    fieldfare = [str(Path(sys.executable).parent / "fieldfare")]
+
+    def spent(command: list[str], directory: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    with tempfile.TemporaryDirectory() as home:
+        environment["FIELDFARE_HOME"] = home
+        spent([*fieldfare, "init", "people"], home)
+        (Path(home) / "people/question.toml").write_text(FILE)
+        asks = [spent([*fieldfare, "ask", "question.toml"], f"{home}/people") for _ in range(times + 1)][1:]
+        imports = [spent([sys.executable, "-c", "import os, torch; os._exit(0)"], home) for _ in range(times)]
+    return [f"{min(each):.2f} to {max(each):.2f}" for each in (asks, imports)]
 
 
 def words(users: int = 1000, draws: int = 300, law: int = 2000) -> str:
@@ -114,9 +159,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
+    asks, imports = commanded()
     questions = [asked() for _ in range(4)]
     [metric_share(task) for task in RUNS]  # the first run of a process finds which engine is the faster
-    rows = "\n".join(metric_share(task) for task in RUNS)
+    rows = "\n".join(map(metric_row, RUNS))
     text = f"""# What looks cost in time
 
 `OMP_NUM_THREADS=1 python benchmarks/looks.py`; {platform.processor() or platform.machine()}, load {load:.1f} to \
@@ -128,6 +174,9 @@ def main() -> None:
 
 A question to 1 000 simulated users, seconds of processor (of the clock): {questions[0]} the first time, which imports
 PyTorch and the rest, then {", ".join(questions[1:])}.
+
+`fieldfare ask` in a directory of `fieldfare init`, 1 000 people of whom 800 are asked, five times, a process each: \
+{asks} seconds of processor. Importing PyTorch alone takes {imports} of them: noise, sums and models are its tensors.
 
 {words()}
 """
