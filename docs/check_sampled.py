@@ -96,11 +96,10 @@ def blinder(plan: dict[str, Any], commits: list[dict[str, Any]], sigma: float) -
     before, keys = (0, ""), {terms["blinder"][-64:]} if terms.get("blinder") else set()
     for text in texts:
         said, _, signature = str(text).rpartition(" ")
-        form, key, question, _, nodes, number, row, *noise = said.split(" ")
-        need(form == f"fieldfare-receipt-v{1 + len(noise)}" and len(noise) < 2, "the form of a receipt")
+        form, key, question, _, nodes, number, row, noise, *more = said.split(" ")
+        need(form == "fieldfare-receipt-v2" and not more, "the form of a receipt")
         need(int(nodes) >= terms["least_nodes"], "the receipt of a masked round")
-        added = float(noise[0]) if noise else 0.0
-        need(math.inf > added >= terms.get("blinder_noise", 0.0) * sigma and bool(noise) == (added > 0), "its noise")
+        need(math.inf > float(noise) >= terms.get("blinder_noise", 0.0) * sigma, "its noise")
         try:
             Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), said.encode())
         except InvalidSignature:

@@ -20,7 +20,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import secrets
 import sqlite3
 import time
@@ -32,6 +31,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fieldfare.accounting.filter import Price, Terms
+from fieldfare.atomic import make_file
 from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.errors import BadInput, Differs, NotAllowed, OutOfRange, Unreadable, Unsupported
 from fieldfare.masking.boxes import receipt_key, unseal, write_key
@@ -52,19 +52,18 @@ FILE = "blinder.sqlite3"
 # The key lies with the questions: whoever has lost which ones were answered answers no other.
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS key (one INTEGER PRIMARY KEY CHECK (one = 1), private BLOB NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS plans (plan TEXT PRIMARY KEY, least_nodes INTEGER NOT NULL, numel INTEGER NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS nodes (key TEXT PRIMARY KEY, name TEXT NOT NULL)",
-    # row: 1, 2, 3 ...; hash: `masking.receipts.next_row`.
-    "CREATE TABLE IF NOT EXISTS answers (row INTEGER PRIMARY KEY, run TEXT NOT NULL, round INTEGER NOT NULL, "
-    "question TEXT NOT NULL, nodes INTEGER NOT NULL, at REAL NOT NULL, hash TEXT NOT NULL, UNIQUE (run, round))",
     # noise: `BlinderNoise.to_json`, of the plans that have some.
-    "CREATE TABLE IF NOT EXISTS noises (plan TEXT PRIMARY KEY, noise TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS plans (plan TEXT PRIMARY KEY, least_nodes INTEGER NOT NULL, numel INTEGER NOT NULL, "
+    "noise TEXT)",
+    "CREATE TABLE IF NOT EXISTS nodes (key TEXT PRIMARY KEY, name TEXT NOT NULL)",
+    # row: 1, 2, 3 ...; hash: `masking.receipts.next_row`. Of the blinder's own noise: its nonce, and SHA-256 of the
+    # masks that were answered under it.
+    "CREATE TABLE IF NOT EXISTS answers (row INTEGER PRIMARY KEY, run TEXT NOT NULL, round INTEGER NOT NULL, "
+    "question TEXT NOT NULL, nodes INTEGER NOT NULL, at REAL NOT NULL, hash TEXT NOT NULL, nonce BLOB, masks TEXT, "
+    "UNIQUE (run, round))",
     "CREATE TABLE IF NOT EXISTS budget (one INTEGER PRIMARY KEY CHECK (one = 1), epsilon REAL, delta REAL)",
     # What runs cost to the server, from their first answer on; a run has one plan for ever.
     "CREATE TABLE IF NOT EXISTS charges (run TEXT PRIMARY KEY, plan TEXT NOT NULL, mu_squared REAL NOT NULL)",
-    # masks: SHA-256 of what was answered under this nonce.
-    "CREATE TABLE IF NOT EXISTS nonces (run TEXT, round INTEGER, nonce BLOB NOT NULL, masks TEXT NOT NULL, "
-    "PRIMARY KEY (run, round))",
 )
 _SHOWN = {
     "plans": "SELECT plan, least_nodes, numel FROM plans",
@@ -85,7 +84,7 @@ class Blinder:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._journal = directory / FILE
         with contextlib.suppress(FileExistsError):
-            os.close(os.open(self._journal, os.O_CREAT | os.O_EXCL, 0o600))
+            make_file(self._journal, b"")
         if (mode := self._journal.stat().st_mode & 0o777) & 0o077:
             raise NotAllowed(f"the blinder's file {self._journal}", f"others can read it (mode {mode:o}).", "chmod 600")
         try:
@@ -114,10 +113,8 @@ class Blinder:
         with transaction(self._journal) as journal:
             if noise is None and _budget(journal) is not None:
                 raise _without_noise(f"plan {plan}")
-            journal.execute("INSERT OR IGNORE INTO plans VALUES (?, ?, ?)", (plan, least_nodes, numel))
-            if noise is not None:
-                text = json.dumps(noise.to_json(), sort_keys=True, allow_nan=False)
-                journal.execute("INSERT OR IGNORE INTO noises VALUES (?, ?)", (plan, text))
+            text = noise and json.dumps(noise.to_json(), sort_keys=True, allow_nan=False)
+            journal.execute("INSERT OR IGNORE INTO plans VALUES (?, ?, ?, ?)", (plan, least_nodes, numel, text))
             (before,) = journal.execute("SELECT numel FROM plans WHERE plan = ?", (plan,)).fetchone()
             if before != numel:
                 raise Differs(f"sums of {numel} numbers", f"plan {plan} is approved for {before}.", f"--words {before}")
@@ -130,7 +127,7 @@ class Blinder:
         if not (epsilon > 0 and 0 < delta < 1):
             raise OutOfRange(f"epsilon = {epsilon:g}, delta = {decimal(delta)}", "is no budget.", "8 and 1e-6")
         with transaction(self._journal) as journal:
-            bare = journal.execute("SELECT plan FROM plans WHERE plan NOT IN (SELECT plan FROM noises)").fetchone()
+            bare = journal.execute("SELECT plan FROM plans WHERE noise IS NULL").fetchone()
             if bare is not None:
                 raise _without_noise(f"plan {bare[0]}, which was approved,")
             journal.execute("INSERT OR REPLACE INTO budget VALUES (1, ?, ?)", (epsilon, delta))
@@ -148,11 +145,11 @@ class Blinder:
     def hello(self, run: str, plan: str) -> Hello:
         """Whom it answers for, and whether in `run` under `plan`: not where its budget has no room for that."""
         with transaction(self._journal) as journal:
-            approved, head = _approved(journal, plan), self._head(journal)
+            approved, head = _approved(journal, run, plan), self._head(journal)
             noise = approved and approved[2]
-            fits = approved is not None and (noise is None or _fits(journal, run, plan, noise))
+            fits = approved is not None and (noise is None or _fits(journal, run, noise))
             nodes = _admitted(journal)
-        return Hello(nodes, (noise.terms if noise else "") if fits else None, head)
+        return Hello(nodes, (noise.terms if noise else ()) if fits else None, head)
 
     def _head(self, journal: sqlite3.Connection) -> str:
         """Where the journal ends, signed while nobody writes to it: of two ends the later one is no earlier row."""
@@ -187,7 +184,7 @@ class Blinder:
             row, hash = known or _write_down(journal, asked)
             masks = sum_masks(seeds, asked.numel, asked.bits)
             if noise is not None:
-                if not _fits(journal, asked.run, asked.plan, noise):
+                if not _fits(journal, asked.run, noise):
                     raise MasksRefused(asked, "masks-budget")
                 charge = asked.run, asked.plan, noise.mu_squared  # of the whole run, with its first answer
                 journal.execute("INSERT OR IGNORE INTO charges VALUES (?, ?, ?)", charge)
@@ -205,14 +202,15 @@ class Blinder:
         known: it was answered already. Returns the run's noise at its next row. Raises `MasksRefused` where the row
         cannot be made again.
         """
-        drawn = journal.execute("SELECT nonce, masks FROM nonces WHERE run = ? ORDER BY round", (asked.run,)).fetchall()
+        query = "SELECT nonce, masks FROM answers WHERE run = ? ORDER BY round"
+        drawn = journal.execute(query, (asked.run,)).fetchall()
         (running, self._running), source = (self._running, None), SecureNoise(self._noise_key)
         if running is None or running[0] != asked.run or running[1].round != asked.round:
             nonces = Nonces(nonce for nonce, _ in drawn[: asked.round])
             running = asked.run, noise.stream(asked.numel, source, nonces), nonces
             running[1].skip(asked.round)
         _, stream, nonces = running
-        nonce, before = drawn[asked.round] if asked.round < len(drawn) else (None, None)
+        nonce, before = drawn[asked.round]
         if nonce is None:
             # Fresh bits come after the question is final, and it is bound to them.
             fresh, question = secrets.token_bytes(NONCE_BYTES), bytes.fromhex(asked.digest())
@@ -223,7 +221,8 @@ class Blinder:
         if (answered if known else None) != before:
             raise MasksRefused(asked, "masks-noise")
         if before is None:
-            journal.execute("INSERT INTO nonces VALUES (?, ?, ?, ?)", (asked.run, asked.round, nonce, answered))
+            values = nonce, answered, asked.run, asked.round
+            journal.execute("UPDATE answers SET nonce = ?, masks = ? WHERE run = ? AND round = ?", values)
         return running
 
     def _open(self, asked: MasksAsked) -> Iterable[bytes]:
@@ -239,13 +238,8 @@ class Blinder:
 
 def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> BlinderNoise | None:
     """The noise of its plan. Raises `MasksRefused` unless plan, number of nodes and their keys are as approved."""
-    approved = _approved(journal, asked.plan)
-    # Of a run that is charged under another plan, that one's noise hides the sums.
-    charged = journal.execute("SELECT plan FROM charges WHERE run = ?", (asked.run,)).fetchone()
-    if approved is None or approved[1] != asked.numel or charged not in (None, (asked.plan,)):
-        raise MasksRefused(asked, "masks-plan")
-    least, _, noise = approved
-    if noise is not None and noise.privatiser.bits != asked.bits:
+    least, numel, noise = _approved(journal, asked.run, asked.plan) or (0, -1, None)
+    if numel != asked.numel or (noise is not None and noise.privatiser.bits != asked.bits):
         raise MasksRefused(asked, "masks-plan")
     keys, admitted = {seal.key for seal in asked.seals}, _admitted(journal)
     if len(set(asked.nodes)) < max(least, len(asked.nodes)):
@@ -259,11 +253,14 @@ def _admitted(journal: sqlite3.Connection) -> frozenset[str]:
     return frozenset(key for (key,) in journal.execute("SELECT key FROM nodes"))
 
 
-def _approved(journal: sqlite3.Connection, plan: str) -> tuple[int, int, BlinderNoise | None] | None:
-    """(fewest nodes, numbers of a sum, noise) with which `plan` was approved; None: it was not."""
-    query = "SELECT least_nodes, numel, noise FROM plans LEFT JOIN noises USING (plan) WHERE plan = ?"
-    found = journal.execute(query, (plan,)).fetchone()
-    return found and (*found[:2], found[2] and BlinderNoise.from_json(json.loads(found[2])))
+def _approved(journal: sqlite3.Connection, run: str, plan: str) -> tuple[int, int, BlinderNoise | None] | None:
+    """(fewest nodes, numbers of a sum, noise) with which `plan` was approved; None: it was not, or `run` is charged
+    under another plan, whose noise hides its sums."""
+    charged = journal.execute("SELECT plan FROM charges WHERE run = ?", (run,)).fetchone()
+    found = journal.execute("SELECT least_nodes, numel, noise FROM plans WHERE plan = ?", (plan,)).fetchone()
+    if found is None or charged not in (None, (plan,)):
+        return None
+    return (*found[:2], found[2] and BlinderNoise.from_json(json.loads(found[2])))
 
 
 def _budget(journal: sqlite3.Connection) -> Terms | None:
@@ -276,11 +273,11 @@ def _without_noise(what: str) -> NotAllowed:
     return NotAllowed(what, why, "aggregation.blinder_noise above 0; another blinder, without a budget")
 
 
-def _fits(journal: sqlite3.Connection, run: str, plan: str, noise: BlinderNoise) -> bool:
-    """Whether `run` may be answered under `plan`: it is charged for it already, or its whole price has room."""
-    charged, budget = journal.execute("SELECT plan FROM charges WHERE run = ?", (run,)).fetchone(), _budget(journal)
+def _fits(journal: sqlite3.Connection, run: str, noise: BlinderNoise) -> bool:
+    """Whether `run` may be answered: it is charged already, or its whole price has room."""
+    charged, budget = journal.execute("SELECT 1 FROM charges WHERE run = ?", (run,)).fetchone(), _budget(journal)
     if charged is not None or budget is None:
-        return charged in (None, (plan,))
+        return True
     (spent,) = journal.execute("SELECT total(mu_squared) FROM charges").fetchone()
     return budget.hold(Price(spent + noise.mu_squared))
 
@@ -293,7 +290,7 @@ def _answered(journal: sqlite3.Connection, asked: MasksAsked, own: bool) -> tupl
     if known is not None and known[0] != asked.digest():
         raise MasksRefused(asked, "masks-answered")
     (last,) = journal.execute("SELECT max(round) FROM answers WHERE run = ?", (asked.run,)).fetchone()
-    (rows,) = journal.execute("SELECT count(*) FROM nonces WHERE run = ?", (asked.run,)).fetchone()
+    (rows,) = journal.execute("SELECT count(nonce) FROM answers WHERE run = ?", (asked.run,)).fetchone()
     if known is None and ((last is not None and asked.round < last) or (own and asked.round != rows)):
         raise MasksRefused(asked, "masks-order")
     return known and (known[1], known[2])
@@ -307,6 +304,7 @@ def _end(journal: sqlite3.Connection) -> tuple[int, str]:
 def _write_down(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str]:
     """Append the question; returns its row and hash."""
     row, before = _end(journal)
-    hash, values = next_row(before, asked.digest()), (row + 1, asked.run, asked.round, asked.digest())
-    journal.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, len(asked.nodes), time.time(), hash))
+    hash, about = next_row(before, asked.digest()), (row + 1, asked.run, asked.round, asked.digest())
+    values = *about, len(asked.nodes), time.time(), hash
+    journal.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL)", values)
     return row + 1, hash

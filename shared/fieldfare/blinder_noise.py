@@ -76,9 +76,9 @@ class BlinderNoise:
         return cls(mechanism, participation, plan.run.rounds, entries, multiplier, own, loss.mu_squared)
 
     @property
-    def terms(self) -> str:
+    def terms(self) -> tuple[float, float]:
         """What a run must know of it before it begins: the multiplier, and the binary logarithm of the spacing."""
-        return terms_of(self.multiplier, self.privatiser)
+        return self.multiplier, float(self.privatiser.spacing_log2)
 
     def stream(self, numel: int, noise: SecureNoise, nonces: Sequence[bytes]) -> Stream:
         """Its rows, from row 0 on. nonces: of the rounds, kept by reference."""
@@ -105,18 +105,3 @@ class BlinderNoise:
         entries = {name: base64.b64decode(entry) for name, entry in table["entries"].items()}
         privatiser = Privatiser(table["std"], Grid(table["spacing"]), bits=table["bits"])
         return cls(entries=entries, privatiser=privatiser, **{name: table[name] for name in _STATED})
-
-
-def terms_of(multiplier: float, privatiser: Privatiser) -> str:
-    """What `BlinderNoise.terms` says of such noise; "" of none."""
-    return f"{multiplier!r} {privatiser.spacing_log2}" if multiplier else ""
-
-
-def is_enough(terms: str, least: str) -> bool:
-    """Whether noise of `terms`, which came from elsewhere, is as much as that of `least`, on the same grid."""
-    multiplier, _, log2 = terms.partition(" ")
-    needed, _, own = least.partition(" ")
-    try:
-        return terms == least or (float(multiplier) >= float(needed) and log2 == own)
-    except ValueError:  # one of them is "", or malformed
-        return False

@@ -52,9 +52,8 @@ def _when(run: views.RunView, row: views.JournalView) -> str:
     return f"round {(row.round or 0) + 1} of {run.rounds}, {utc(row.at):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _receipt(row: views.JournalView, party: str) -> BlinderReceipt | None:
-    if (text := row.body.get("receipt")) is None:  # rows of earlier versions have none
-        return None
+def _receipt(row: views.JournalView, party: str) -> BlinderReceipt:
+    text = row.body.get("receipt")
     try:
         key = Receipt.parse(text).key
         signed = not party or party.endswith(key)

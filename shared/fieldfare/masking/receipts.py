@@ -3,14 +3,13 @@
 Its journal is a chain: row N is SHA-256 over row N - 1 and the digest of the question that it answered there.
 Rows of a blinder that was restored stand for other questions than those that it signed before.
 
-    fieldfare-receipt-v1 KEY QUESTION MASKS NODES ROW HASH SIGNATURE
     fieldfare-receipt-v2 KEY QUESTION MASKS NODES ROW HASH NOISE SIGNATURE
     fieldfare-blinder-head-v1 KEY ROW HASH AT SIGNATURE
 
 `KEY`: Ed25519, 64 hex digits. `QUESTION`, `MASKS`: SHA-256 of what was asked, and of the words that were answered.
 `NODES`, `ROW`: decimal. `HASH`: of the row. `NOISE`: multiplier, in clip norms, of the noise that the blinder took
-from the masks, the shortest decimal of a float64; v1: there was none. `AT`: when ROW was its last, by its own clock, in
-milliseconds since 1970; row 0 is the beginning. `SIGNATURE`: by KEY of the ASCII text before it, without the space.
+from the masks, the shortest decimal of a float64; 0.0: there was none. `AT`: when ROW was its last, by its own clock,
+in milliseconds since 1970; row 0 is the beginning. `SIGNATURE`: by KEY of the ASCII text before it, without the space.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from fieldfare.signatures import is_signed, public_key, sign
 _DIGEST = "([0-9a-f]{64})"
 _COUNT = "([1-9][0-9]{0,17})"
 _NOISE = r"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-][0-9]{1,3})?)"
-_SAID = f"{' '.join([_DIGEST] * 3)} {_COUNT} {_COUNT} {_DIGEST}(?: {_NOISE})?"
-_LINE = re.compile(f"(fieldfare-receipt-v[12] {_SAID}) ([0-9a-f]{{128}})")
+_SAID = f"{' '.join([_DIGEST] * 3)} {_COUNT} {_COUNT} {_DIGEST} {_NOISE}"
+_LINE = re.compile(f"(fieldfare-receipt-v2 {_SAID}) ([0-9a-f]{{128}})")
 _HEAD = re.compile(f"(fieldfare-blinder-head-v1 {_DIGEST} ([0-9]{{1,18}}) {_DIGEST} ([0-9]{{1,18}})) ([0-9a-f]{{128}})")
 
 
@@ -58,16 +57,15 @@ class Receipt:
     @classmethod
     def of(cls, private: bytes, question: str, masks: str, nodes: int, row: int, hash: str, noise: float = 0.0) -> Self:
         """Sign a receipt. private: the 32 bytes of an Ed25519 private key."""
-        said = f"{(key := public_key(private))} {question} {masks} {nodes} {row} {hash}"
-        signed = f"fieldfare-receipt-v2 {said} {noise!r}" if noise else f"fieldfare-receipt-v1 {said}"
+        key = public_key(private)
+        signed = f"fieldfare-receipt-v2 {key} {question} {masks} {nodes} {row} {hash} {noise!r}"
         return cls(key, question, masks, nodes, row, hash, noise, f"{signed} {sign(private, signed.encode()).hex()}")
 
     @classmethod
     def parse(cls, text: object) -> Self:
         """Read a line. Raises `BadInput` on another format, or where the signature is not the key's."""
         found = _signed(_LINE, text)
-        noise = float(found[8] or 0.0)
-        if found[1].startswith("fieldfare-receipt-v2") != (0 < noise < math.inf):
+        if math.isinf(noise := float(found[8])):
             raise _malformed()
         return cls(found[2], found[3], found[4], int(found[5]), int(found[6]), found[7], noise, found[0])
 

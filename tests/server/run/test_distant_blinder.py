@@ -479,7 +479,7 @@ def test_a_hello_that_was_changed_on_its_way_is_none(blinder: Blinder) -> None:
     key, plan_ = blinder.public_key[-64:], "cd" * 32
     blinder.admit({"ab" * 32: "a"})
     blinder.approve(plan_, 2, 4)
-    for asked, noise in ((plan_, ""), ("12" * 32, None)):
+    for asked, noise in ((plan_, ()), ("12" * 32, None)):
         said = blinder.hello("run", asked)
         assert said.noise == noise
         content = said.write("run", asked, blinder._receipts)
@@ -487,12 +487,14 @@ def test_a_hello_that_was_changed_on_its_way_is_none(blinder: Blinder) -> None:
         assert Hello.read(content, "run-2", asked, key) is None
         assert Hello.read(content, "run", "34" * 32, key) is None
         for name, changed in (
-            ("noise", ["1.0 -20"]),
-            ("noise", [""][noise == "" :]),
+            ("noise", [1.0, -20.0]),
+            ("noise", [] if noise is None else None),
+            ("noise", "1.0"),
             ("nodes", ["ab" * 32, "cd" * 32]),
         ):
             content = said.write("run", asked, blinder._receipts)
-            content[HELLO][name] = changed
+            content[HELLO].pop(name, None)
+            content[HELLO].update({} if changed is None else {name: changed})
             assert Hello.read(content, "run", asked, key) is None
     assert Hello.read(write_users_query("run"), "run", plan_, key) is None
 
@@ -717,7 +719,7 @@ def test_the_server_opens_no_sum_without_the_blinders_noise(
     noise = [(words - known).view(np.int32) for known, words in opened]
     assert all((cells != 0).all() for cells in noise)
     with sqlite3.connect(blinder._journal) as journal:
-        (terms,) = journal.execute("SELECT noise FROM noises").fetchone()
+        (terms,) = journal.execute("SELECT noise FROM plans").fetchone()
     own = BlinderNoise.from_json(json.loads(terms))
     assert own.privatiser.grid is not None
     std = own.privatiser.std / own.privatiser.grid.spacing
@@ -803,11 +805,11 @@ def test_an_answer_with_less_noise_than_was_said_is_none(tmp_path: Path, blinder
     def less(message: Message) -> Message:
         if message.metadata.message_type == QUERY_MASKS:
             with sqlite3.connect(blinder._journal) as journal:
-                ((plan, text),) = journal.execute("SELECT plan, noise FROM noises").fetchall()
+                ((plan, text),) = journal.execute("SELECT plan, noise FROM plans").fetchall()
                 told = json.loads(text)
                 multiplier.append(told["multiplier"])
                 told["multiplier"] = multiplier[0] / 2
-                journal.execute("UPDATE noises SET noise = ? WHERE plan = ?", (json.dumps(told), plan))
+                journal.execute("UPDATE plans SET noise = ? WHERE plan = ?", (json.dumps(told), plan))
         return blinder.reply(message)
 
     with begin(state, a_plan, blinder) as session, pytest.raises(CheckpointError):

@@ -20,7 +20,6 @@ import numpy as np
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fieldfare.blinder_noise import is_enough, terms_of
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, LedgerError, OutOfTurn
 from fieldfare.lazily import torch
 from fieldfare.masking.boxes import Purpose, read_key
@@ -141,7 +140,7 @@ class ClosedSum:
     def write(self, files: RunFiles) -> str:
         """Make it durable; returns its digest."""
         total = self.total
-        seals = [[seal.box.hex(), seal.key, seal.signature.hex()] for seal in total.seals]
+        seals = [seal.packed().hex() for seal in total.seals]
         reported = [users.tolist() for users in self.reported]
         meta = {"attempt": self.opened.attempt, "nodes": list(map(str, self.nodes)), "reported": reported}
         meta |= {"seals": seals, "shares": list(total.shares), "rejects": dict(total.rejects)}
@@ -160,9 +159,8 @@ class ClosedSum:
         signed, bits = held.tensors["words"].numpy(), int(meta["bits"])
         total = MaskedSum(Occasion(run, opened.index, opened.attempt), signed.size, bits, shares=tuple(meta["shares"]))
         total.words, total.users = signed.view(RINGS[bits][0]), int(meta["users"])
-        total.seals = [Seal(bytes.fromhex(box), key, bytes.fromhex(mark)) for box, key, mark in meta["seals"]]
-        # Where an earlier version closed it, its boxes open no more.
-        total.rejects, total.instruction = Counter(meta["rejects"]), meta.get("instruction", "")
+        total.seals = [Seal.unpack(bytes.fromhex(seal)) for seal in meta["seals"]]
+        total.rejects, total.instruction = Counter(meta["rejects"]), str(meta["instruction"])
         reported = tuple(np.asarray(users, np.int64) for users in meta["reported"])
         return cls(opened, total, tuple(map(int, meta["nodes"])), reported)
 
@@ -207,8 +205,8 @@ class MaskedSums:
         if hello.noise is None:
             todo = "or its own budget has no room for it: `fieldfare blinder approve`, `fieldfare blinder status`."
             raise Interrupted(f"{run} has not approved its plan, {self._digest}, {todo}")
-        least = terms_of(self._multiplier, self._noise.privatiser)
-        if not is_enough(hello.noise, least):
+        least = (self._multiplier, float(self._noise.privatiser.spacing_log2)) if self._multiplier else ()
+        if not (hello.noise[:1] >= least[:1] and hello.noise[1:] == least[1:]):  # as much of it, in the same cells
             why = f"is {hello.noise or 'none'}, and not {least or 'none'} as in this run"
             raise Interrupted(f"{run}'s own noise {why}: other versions, or another model.")
         self._admitted, self.head = hello.nodes, self.head or hello.head
