@@ -52,7 +52,7 @@ FILE = "blinder.sqlite3"
 # The key lies with the questions: whoever has lost which ones were answered answers no other.
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS key (one INTEGER PRIMARY KEY CHECK (one = 1), private BLOB NOT NULL)",
-    # noise: `BlinderNoise.to_json`, of the plans that have some.
+    # noise: the fields of `BlinderNoise` as JSON, of the plans that have some.
     "CREATE TABLE IF NOT EXISTS plans (plan TEXT PRIMARY KEY, least_nodes INTEGER NOT NULL, numel INTEGER NOT NULL, "
     "noise TEXT)",
     "CREATE TABLE IF NOT EXISTS nodes (key TEXT PRIMARY KEY, name TEXT NOT NULL)",
@@ -113,7 +113,7 @@ class Blinder:
         with transaction(self._journal) as journal:
             if noise is None and _budget(journal) is not None:
                 raise _without_noise(f"plan {plan}")
-            text = noise and json.dumps(noise.to_json(), sort_keys=True, allow_nan=False)
+            text = noise and json.dumps(vars(noise), sort_keys=True, allow_nan=False)
             journal.execute("INSERT OR IGNORE INTO plans VALUES (?, ?, ?, ?)", (plan, least_nodes, numel, text))
             (before,) = journal.execute("SELECT numel FROM plans WHERE plan = ?", (plan,)).fetchone()
             if before != numel:
@@ -239,7 +239,7 @@ class Blinder:
 def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> BlinderNoise | None:
     """The noise of its plan. Raises `MasksRefused` unless plan, number of nodes and their keys are as approved."""
     least, numel, noise = _approved(journal, asked.run, asked.plan) or (0, -1, None)
-    if numel != asked.numel or (noise is not None and noise.privatiser.bits != asked.bits):
+    if numel != asked.numel or (noise is not None and noise.bits != asked.bits):
         raise MasksRefused(asked, "masks-plan")
     keys, admitted = {seal.key for seal in asked.seals}, _admitted(journal)
     if len(set(asked.nodes)) < max(least, len(asked.nodes)):
@@ -260,7 +260,7 @@ def _approved(journal: sqlite3.Connection, run: str, plan: str) -> tuple[int, in
     found = journal.execute("SELECT least_nodes, numel, noise FROM plans WHERE plan = ?", (plan,)).fetchone()
     if found is None or charged not in (None, (plan,)):
         return None
-    return (*found[:2], found[2] and BlinderNoise.from_json(json.loads(found[2])))
+    return (*found[:2], found[2] and BlinderNoise(**json.loads(found[2])))
 
 
 def _budget(journal: sqlite3.Connection) -> Terms | None:

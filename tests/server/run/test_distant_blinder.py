@@ -513,7 +513,7 @@ def test_what_a_hello_costs_does_not_grow_with_the_plans_and_runs_before(tmp_pat
 
     taken, read = [], []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fieldfare_client.blinder.BlinderNoise.from_json", lambda table: read.append(1) or noise)
+        patch.setattr("fieldfare_client.blinder.BlinderNoise", lambda **table: read.append(1) or noise)
         for approved in range(0, 200, 99):
             for number in range(approved):
                 blinder.approve(f"{number:064x}", 2, 4, noise)
@@ -720,7 +720,7 @@ def test_the_server_opens_no_sum_without_the_blinders_noise(
     assert all((cells != 0).all() for cells in noise)
     with sqlite3.connect(blinder._journal) as journal:
         (terms,) = journal.execute("SELECT noise FROM plans").fetchone()
-    own = BlinderNoise.from_json(json.loads(terms))
+    own = BlinderNoise(**json.loads(terms))
     assert own.privatiser.grid is not None
     std = own.privatiser.std / own.privatiser.grid.spacing
     assert all((np.abs(cells) < 8 * std).all() for cells in noise)

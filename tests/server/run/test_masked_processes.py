@@ -382,7 +382,7 @@ def adding_in_clear(blinder: Path) -> Callable[[RunningNoise, torch.Tensor], tor
     """`RunningNoise.privatise` after the noise that the blinder at `blinder` added to the same run's sums."""
     with sqlite3.connect(blinder / blinder_module.FILE) as journal:
         told = journal.execute("SELECT noise FROM plans WHERE noise IS NOT NULL").fetchall()
-        noises = [BlinderNoise.from_json(json.loads(text)) for (text,) in told]
+        noises = [BlinderNoise(**json.loads(text)) for (text,) in told]
     source = SecureNoise(Blinder(blinder)._noise_key)
     nonces = Nonces(bytes([index] * 16) for index in range(ROUNDS))  # as `known_nonces` makes them
     streams = [noise.stream(NUMEL, source, nonces) for noise in noises]
