@@ -289,8 +289,8 @@ def _answered(journal: sqlite3.Connection, asked: MasksAsked, own: bool) -> tupl
     known = journal.execute(query, (asked.run, asked.round)).fetchone()
     if known is not None and known[0] != asked.digest():
         raise MasksRefused(asked, "masks-answered")
-    (last,) = journal.execute("SELECT max(round) FROM answers WHERE run = ?", (asked.run,)).fetchone()
-    (rows,) = journal.execute("SELECT count(nonce) FROM answers WHERE run = ?", (asked.run,)).fetchone()
+    query = "SELECT max(round), count(nonce) FROM answers WHERE run = ?"
+    last, rows = journal.execute(query, (asked.run,)).fetchone()
     if known is None and ((last is not None and asked.round < last) or (own and asked.round != rows)):
         raise MasksRefused(asked, "masks-order")
     return known and (known[1], known[2])

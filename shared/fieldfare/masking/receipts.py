@@ -15,7 +15,6 @@ in milliseconds since 1970; row 0 is the beginning. `SIGNATURE`: by KEY of the A
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from fieldfare.signatures import is_signed, public_key, sign
 
 _DIGEST = "([0-9a-f]{64})"
 _COUNT = "([1-9][0-9]{0,17})"
-_NOISE = r"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-][0-9]{1,3})?)"
+_NOISE = r"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-][0-9]{1,2})?)"  # finite
 _SAID = f"{' '.join([_DIGEST] * 3)} {_COUNT} {_COUNT} {_DIGEST} {_NOISE}"
 _LINE = re.compile(f"(fieldfare-receipt-v2 {_SAID}) ([0-9a-f]{{128}})")
 _HEAD = re.compile(f"(fieldfare-blinder-head-v1 {_DIGEST} ([0-9]{{1,18}}) {_DIGEST} ([0-9]{{1,18}})) ([0-9a-f]{{128}})")
@@ -65,9 +64,7 @@ class Receipt:
     def parse(cls, text: object) -> Self:
         """Read a line. Raises `BadInput` on another format, or where the signature is not the key's."""
         found = _signed(_LINE, text)
-        if math.isinf(noise := float(found[8])):
-            raise _malformed()
-        return cls(found[2], found[3], found[4], int(found[5]), int(found[6]), found[7], noise, found[0])
+        return cls(*found.group(2, 3, 4), int(found[5]), int(found[6]), found[7], float(found[8]), found[0])
 
 
 @dataclass(frozen=True)
@@ -102,12 +99,8 @@ def _signed(line: re.Pattern[str], text: object) -> re.Match[str]:
     """The parts of a line: [1] what is signed, [2] the key, and last the signature, which is right."""
     found = line.fullmatch(text) if isinstance(text, str) else None
     if found is None or not is_signed(found[2], bytes.fromhex(found[line.groups]), found[1].encode()):
-        raise _malformed()
+        raise BadInput("what a blinder signed", "it is no line of the format, signed by its key.", code="receipt")
     return found
-
-
-def _malformed() -> BadInput:
-    return BadInput("what a blinder signed", "it is no line of the format, signed by its key.", code="receipt")
 
 
 class Receipts:

@@ -21,7 +21,6 @@ from fieldfare.errors import BadInput, CheckpointError, Interrupted, Refused
 from fieldfare.masking.boxes import receipt_key, write_key
 from fieldfare.masking.receipts import BlinderHead, BlinderWentBack, Receipt
 from fieldfare.plan import Plan
-from fieldfare.privatise import Grid
 from fieldfare_client import masking as masking_of_nodes
 from fieldfare_client import private
 from fieldfare_client.blinder import Blinder
@@ -779,11 +778,8 @@ def test_a_run_does_not_begin_without_the_noise_that_its_plan_names(tmp_path: Pa
     words = 4
     whole = blinder_noise_of(a_plan, words)
     assert whole is not None
-    assert whole.privatiser.grid is not None
-    coarser = replace(whole.privatiser, grid=Grid(2 * whole.privatiser.grid.spacing))
-    for number, noise in enumerate(
-        (None, replace(whole, multiplier=whole.multiplier / 2), replace(whole, privatiser=coarser), whole)
-    ):
+    less, coarser = replace(whole, multiplier=whole.multiplier / 2), replace(whole, spacing=2 * whole.spacing)
+    for number, noise in enumerate((None, less, coarser, whole)):
         other = Blinder(tmp_path / f"blinder {number}")
         its_plan = masked(other, 0.5)
         other.approve(its_plan.digest(), 2, words, noise)
