@@ -193,8 +193,8 @@ function populationOf(rows) {
   return { ...best, leak, odometers, adjacency: first.body.adjacency };
 }
 
-const RECEIPT = new RegExp("^(fieldfare-receipt-v2 ([0-9a-f]{64}) ([0-9a-f]{64}) [0-9a-f]{64} " +
-  "([1-9][0-9]*) ([1-9][0-9]*) ([0-9a-f]{64}) ([0-9.e+-]+)) ([0-9a-f]{128})$");
+const RECEIPT = new RegExp("^(fieldfare-receipt-v[12] ([0-9a-f]{64}) ([0-9a-f]{64}) [0-9a-f]{64} " +
+  "([1-9][0-9]*) ([1-9][0-9]*) ([0-9a-f]{64})(?: ([0-9.e+-]+))?) ([0-9a-f]{128})$");
 
 /** Check what a blinder signed of each round, and return its key; "" where no sum is masked. */
 function blinderOf(plan, commits, sigma) {
@@ -205,7 +205,7 @@ function blinderOf(plan, commits, sigma) {
   for (const { body } of signed) {
     const parts = RECEIPT.exec(body.receipt);
     must(parts !== null, "a receipt has another form");
-    const [, text, signer, question, nodes, row, hash, noise, signature] = parts, added = Number(noise);
+    const [, text, signer, question, nodes, row, hash, noise, signature] = parts, added = Number(noise ?? 0);
     must(added >= part * sigma && added < Infinity, "the blinder added less noise than the plan says");
     const jwk = { kty: "OKP", crv: "Ed25519", x: Buffer.from(signer, "hex").toString("base64url") };
     const own = createPublicKey({ key: jwk, format: "jwk" });

@@ -96,10 +96,10 @@ def blinder(plan: dict[str, Any], commits: list[dict[str, Any]], sigma: float) -
     before, keys = (0, ""), {terms["blinder"][-64:]} if terms.get("blinder") else set()
     for text in texts:
         said, _, signature = str(text).rpartition(" ")
-        form, key, question, _, nodes, number, row, noise, *more = said.split(" ")
-        need(form == "fieldfare-receipt-v2" and not more, "the form of a receipt")
+        form, key, question, _, nodes, number, row, *noise = said.split(" ")
+        need(form in ("fieldfare-receipt-v1", "fieldfare-receipt-v2") and len(noise) < 2, "the form of a receipt")
         need(int(nodes) >= terms["least_nodes"], "the receipt of a masked round")
-        need(math.inf > float(noise) >= terms.get("blinder_noise", 0.0) * sigma, "its noise")
+        need(math.inf > float((noise or ["0"])[0]) >= terms.get("blinder_noise", 0.0) * sigma, "its noise")
         try:
             Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), said.encode())
         except InvalidSignature:

@@ -52,18 +52,19 @@ FILE = "blinder.sqlite3"
 # The key lies with the questions: whoever has lost which ones were answered answers no other.
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS key (one INTEGER PRIMARY KEY CHECK (one = 1), private BLOB NOT NULL)",
-    # noise: the fields of `BlinderNoise` as JSON, of the plans that have some.
-    "CREATE TABLE IF NOT EXISTS plans (plan TEXT PRIMARY KEY, least_nodes INTEGER NOT NULL, numel INTEGER NOT NULL, "
-    "noise TEXT)",
+    "CREATE TABLE IF NOT EXISTS plans (plan TEXT PRIMARY KEY, least_nodes INTEGER NOT NULL, numel INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS nodes (key TEXT PRIMARY KEY, name TEXT NOT NULL)",
-    # row: 1, 2, 3 ...; hash: `masking.receipts.next_row`. Of the blinder's own noise: its nonce, and SHA-256 of the
-    # masks that were answered under it.
+    # row: 1, 2, 3 ...; hash: `masking.receipts.next_row`.
     "CREATE TABLE IF NOT EXISTS answers (row INTEGER PRIMARY KEY, run TEXT NOT NULL, round INTEGER NOT NULL, "
-    "question TEXT NOT NULL, nodes INTEGER NOT NULL, at REAL NOT NULL, hash TEXT NOT NULL, nonce BLOB, masks TEXT, "
-    "UNIQUE (run, round))",
+    "question TEXT NOT NULL, nodes INTEGER NOT NULL, at REAL NOT NULL, hash TEXT NOT NULL, UNIQUE (run, round))",
+    # noise: the fields of `BlinderNoise` as JSON, of the plans that have some.
+    "CREATE TABLE IF NOT EXISTS noises (plan TEXT PRIMARY KEY, noise TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS budget (one INTEGER PRIMARY KEY CHECK (one = 1), epsilon REAL, delta REAL)",
     # What runs cost to the server, from their first answer on; a run has one plan for ever.
     "CREATE TABLE IF NOT EXISTS charges (run TEXT PRIMARY KEY, plan TEXT NOT NULL, mu_squared REAL NOT NULL)",
+    # masks: SHA-256 of what was answered under this nonce.
+    "CREATE TABLE IF NOT EXISTS nonces (run TEXT, round INTEGER, nonce BLOB NOT NULL, masks TEXT NOT NULL, "
+    "PRIMARY KEY (run, round))",
 )
 _SHOWN = {
     "plans": "SELECT plan, least_nodes, numel FROM plans",
@@ -113,8 +114,10 @@ class Blinder:
         with transaction(self._journal) as journal:
             if noise is None and _budget(journal) is not None:
                 raise _without_noise(f"plan {plan}")
-            text = noise and json.dumps(vars(noise), sort_keys=True, allow_nan=False)
-            journal.execute("INSERT OR IGNORE INTO plans VALUES (?, ?, ?, ?)", (plan, least_nodes, numel, text))
+            journal.execute("INSERT OR IGNORE INTO plans VALUES (?, ?, ?)", (plan, least_nodes, numel))
+            if noise is not None:
+                text = json.dumps(vars(noise), sort_keys=True, allow_nan=False)
+                journal.execute("INSERT OR IGNORE INTO noises VALUES (?, ?)", (plan, text))
             (before,) = journal.execute("SELECT numel FROM plans WHERE plan = ?", (plan,)).fetchone()
             if before != numel:
                 raise Differs(f"sums of {numel} numbers", f"plan {plan} is approved for {before}.", f"--words {before}")
@@ -127,7 +130,7 @@ class Blinder:
         if not (epsilon > 0 and 0 < delta < 1):
             raise OutOfRange(f"epsilon = {epsilon:g}, delta = {decimal(delta)}", "is no budget.", "8 and 1e-6")
         with transaction(self._journal) as journal:
-            bare = journal.execute("SELECT plan FROM plans WHERE noise IS NULL").fetchone()
+            bare = journal.execute("SELECT plan FROM plans WHERE plan NOT IN (SELECT plan FROM noises)").fetchone()
             if bare is not None:
                 raise _without_noise(f"plan {bare[0]}, which was approved,")
             journal.execute("INSERT OR REPLACE INTO budget VALUES (1, ?, ?)", (epsilon, delta))
@@ -202,15 +205,14 @@ class Blinder:
         known: it was answered already. Returns the run's noise at its next row. Raises `MasksRefused` where the row
         cannot be made again.
         """
-        query = "SELECT nonce, masks FROM answers WHERE run = ? ORDER BY round"
-        drawn = journal.execute(query, (asked.run,)).fetchall()
+        drawn = journal.execute("SELECT nonce, masks FROM nonces WHERE run = ? ORDER BY round", (asked.run,)).fetchall()
         (running, self._running), source = (self._running, None), SecureNoise(self._noise_key)
         if running is None or running[0] != asked.run or running[1].round != asked.round:
             nonces = Nonces(nonce for nonce, _ in drawn[: asked.round])
             running = asked.run, noise.stream(asked.numel, source, nonces), nonces
             running[1].skip(asked.round)
         _, stream, nonces = running
-        nonce, before = drawn[asked.round]
+        nonce, before = drawn[asked.round] if asked.round < len(drawn) else (None, None)
         if nonce is None:
             # Fresh bits come after the question is final, and it is bound to them.
             fresh, question = secrets.token_bytes(NONCE_BYTES), bytes.fromhex(asked.digest())
@@ -221,8 +223,7 @@ class Blinder:
         if (answered if known else None) != before:
             raise MasksRefused(asked, "masks-noise")
         if before is None:
-            values = nonce, answered, asked.run, asked.round
-            journal.execute("UPDATE answers SET nonce = ?, masks = ? WHERE run = ? AND round = ?", values)
+            journal.execute("INSERT INTO nonces VALUES (?, ?, ?, ?)", (asked.run, asked.round, nonce, answered))
         return running
 
     def _open(self, asked: MasksAsked) -> Iterable[bytes]:
@@ -257,7 +258,8 @@ def _approved(journal: sqlite3.Connection, run: str, plan: str) -> tuple[int, in
     """(fewest nodes, numbers of a sum, noise) with which `plan` was approved; None: it was not, or `run` is charged
     under another plan, whose noise hides its sums."""
     charged = journal.execute("SELECT plan FROM charges WHERE run = ?", (run,)).fetchone()
-    found = journal.execute("SELECT least_nodes, numel, noise FROM plans WHERE plan = ?", (plan,)).fetchone()
+    query = "SELECT least_nodes, numel, noise FROM plans LEFT JOIN noises USING (plan) WHERE plan = ?"
+    found = journal.execute(query, (plan,)).fetchone()
     if found is None or charged not in (None, (plan,)):
         return None
     return (*found[:2], found[2] and BlinderNoise(**json.loads(found[2])))
@@ -289,8 +291,8 @@ def _answered(journal: sqlite3.Connection, asked: MasksAsked, own: bool) -> tupl
     known = journal.execute(query, (asked.run, asked.round)).fetchone()
     if known is not None and known[0] != asked.digest():
         raise MasksRefused(asked, "masks-answered")
-    query = "SELECT max(round), count(nonce) FROM answers WHERE run = ?"
-    last, rows = journal.execute(query, (asked.run,)).fetchone()
+    (last,) = journal.execute("SELECT max(round) FROM answers WHERE run = ?", (asked.run,)).fetchone()
+    (rows,) = journal.execute("SELECT count(*) FROM nonces WHERE run = ?", (asked.run,)).fetchone()
     if known is None and ((last is not None and asked.round < last) or (own and asked.round != rows)):
         raise MasksRefused(asked, "masks-order")
     return known and (known[1], known[2])
@@ -304,7 +306,6 @@ def _end(journal: sqlite3.Connection) -> tuple[int, str]:
 def _write_down(journal: sqlite3.Connection, asked: MasksAsked) -> tuple[int, str]:
     """Append the question; returns its row and hash."""
     row, before = _end(journal)
-    hash, about = next_row(before, asked.digest()), (row + 1, asked.run, asked.round, asked.digest())
-    values = *about, len(asked.nodes), time.time(), hash
-    journal.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL)", values)
+    hash, values = next_row(before, asked.digest()), (row + 1, asked.run, asked.round, asked.digest())
+    journal.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", (*values, len(asked.nodes), time.time(), hash))
     return row + 1, hash

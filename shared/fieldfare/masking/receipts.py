@@ -8,8 +8,9 @@ Rows of a blinder that was restored stand for other questions than those that it
 
 `KEY`: Ed25519, 64 hex digits. `QUESTION`, `MASKS`: SHA-256 of what was asked, and of the words that were answered.
 `NODES`, `ROW`: decimal. `HASH`: of the row. `NOISE`: multiplier, in clip norms, of the noise that the blinder took
-from the masks, the shortest decimal of a float64; 0.0: there was none. `AT`: when ROW was its last, by its own clock,
-in milliseconds since 1970; row 0 is the beginning. `SIGNATURE`: by KEY of the ASCII text before it, without the space.
+from the masks, the shortest decimal of a float64; 0.0, or v1 without it: there was none. `AT`: when ROW was its last,
+by its own clock, in milliseconds since 1970; row 0 is the beginning. `SIGNATURE`: by KEY of the ASCII text before it,
+without the space.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from fieldfare.signatures import is_signed, public_key, sign
 _DIGEST = "([0-9a-f]{64})"
 _COUNT = "([1-9][0-9]{0,17})"
 _NOISE = r"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-][0-9]{1,2})?)"  # finite
-_SAID = f"{' '.join([_DIGEST] * 3)} {_COUNT} {_COUNT} {_DIGEST} {_NOISE}"
-_LINE = re.compile(f"(fieldfare-receipt-v2 {_SAID}) ([0-9a-f]{{128}})")
+_SAID = f"{' '.join([_DIGEST] * 3)} {_COUNT} {_COUNT} {_DIGEST}(?: {_NOISE})?"
+_LINE = re.compile(f"(fieldfare-receipt-v[12] {_SAID}) ([0-9a-f]{{128}})")
 _HEAD = re.compile(f"(fieldfare-blinder-head-v1 {_DIGEST} ([0-9]{{1,18}}) {_DIGEST} ([0-9]{{1,18}})) ([0-9a-f]{{128}})")
 
 
@@ -64,7 +65,8 @@ class Receipt:
     def parse(cls, text: object) -> Self:
         """Read a line. Raises `BadInput` on another format, or where the signature is not the key's."""
         found = _signed(_LINE, text)
-        return cls(*found.group(2, 3, 4), int(found[5]), int(found[6]), found[7], float(found[8]), found[0])
+        noise = float(found[8] or 0)
+        return cls(found[2], found[3], found[4], int(found[5]), int(found[6]), found[7], noise, found[0])
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from test_certificate import Certificate, all_alterations, claims_less, rows_of,
 from test_second_checker import NODE, Second, second_of_many
 
 from fieldfare.masking.receipts import Receipt
+from fieldfare.signatures import public_key, sign
 from fieldfare_client.blinder import Blinder
 from fieldfare_server.evidence.certificate import certificate
 from fieldfare_server.files.home import StateDirectory
@@ -130,6 +131,13 @@ def signed_anew(text: str, private: bytes = bytes(32), **changes: Any) -> str:
     return Receipt.of(private, **{**stated, **changes}).text
 
 
+def of_the_first_form(text: str, private: bytes) -> str:
+    """The same receipt as v1, which has no number of noise, by the blinder of key `private`."""
+    old = Receipt.parse(text)
+    said = f"fieldfare-receipt-v1 {public_key(private)} {old.question} {old.masks} {old.nodes} {old.row} {old.hash}"
+    return f"{said} {sign(private, said.encode()).hex()}"
+
+
 def each(change: Callable[[str], str]) -> Callable[[Certificate], Certificate]:
     return with_receipts(lambda texts: [change(text) for text in texts])
 
@@ -170,6 +178,16 @@ FORGERIES: dict[str, tuple[str, Callable[[Certificate], Certificate]]] = {
     ),
     "metrics without noise": ("metrics", with_plan(lambda p: p["privacy"].update(noise_multiplier=99.0))),
 }
+
+
+def test_both_read_receipts_of_the_first_form(made: dict[str, Certificate], second_of_many: Second) -> None:
+    old = each(lambda text: of_the_first_form(text, bytes(32)))(copy.deepcopy(made["masked"]))
+    assert verdict(old).startswith("yes: ")
+    assert second_of_many(old).startswith("yes: ")
+    # Without noise, where the plan has some of the blinder's.
+    old = each(lambda text: of_the_first_form(text, SIGNER["hidden"]))(copy.deepcopy(made["hidden"]))
+    assert verdict(old) == "no"
+    assert second_of_many(old).startswith("no: ")
 
 
 @pytest.mark.parametrize("what", FORGERIES)

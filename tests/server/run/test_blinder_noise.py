@@ -143,11 +143,11 @@ def test_a_machine_that_makes_other_noise_does_not_answer(tmp_path: Path) -> Non
     world = World(tmp_path, a_plan)
     world.noise(a_plan, 0)
     with sqlite3.connect(world.blinder._journal) as journal:
-        journal.execute("UPDATE answers SET masks = ?", ("ab" * 32,))
+        journal.execute("UPDATE nonces SET masks = ?", ("ab" * 32,))
     with pytest.raises(MasksRefused, check=coded("masks-noise")):
         world.noise(a_plan, 0)
     with sqlite3.connect(world.blinder._journal) as journal:
-        journal.execute("UPDATE answers SET nonce = NULL, masks = NULL")
+        journal.execute("DELETE FROM nonces")
     with pytest.raises(MasksRefused, check=coded("masks-noise")):
         world.noise(a_plan, 0)
 

@@ -718,7 +718,7 @@ def test_the_server_opens_no_sum_without_the_blinders_noise(
     noise = [(words - known).view(np.int32) for known, words in opened]
     assert all((cells != 0).all() for cells in noise)
     with sqlite3.connect(blinder._journal) as journal:
-        (terms,) = journal.execute("SELECT noise FROM plans").fetchone()
+        (terms,) = journal.execute("SELECT noise FROM noises").fetchone()
     own = BlinderNoise(**json.loads(terms))
     assert own.privatiser.grid is not None
     std = own.privatiser.std / own.privatiser.grid.spacing
@@ -801,11 +801,11 @@ def test_an_answer_with_less_noise_than_was_said_is_none(tmp_path: Path, blinder
     def less(message: Message) -> Message:
         if message.metadata.message_type == QUERY_MASKS:
             with sqlite3.connect(blinder._journal) as journal:
-                ((plan, text),) = journal.execute("SELECT plan, noise FROM plans").fetchall()
+                ((plan, text),) = journal.execute("SELECT plan, noise FROM noises").fetchall()
                 told = json.loads(text)
                 multiplier.append(told["multiplier"])
                 told["multiplier"] = multiplier[0] / 2
-                journal.execute("UPDATE plans SET noise = ? WHERE plan = ?", (json.dumps(told), plan))
+                journal.execute("UPDATE noises SET noise = ? WHERE plan = ?", (json.dumps(told), plan))
         return blinder.reply(message)
 
     with begin(state, a_plan, blinder) as session, pytest.raises(CheckpointError):

@@ -324,7 +324,7 @@ class World:
         with sqlite3.connect(self.at / blinder_module.FILE) as journal:
             written = dict(journal.execute("SELECT round, question FROM answers WHERE run = 'run'"))
             charges = journal.execute("SELECT run FROM charges").fetchall()
-            masks = dict(journal.execute("SELECT round, masks FROM answers"))
+            masks = dict(journal.execute("SELECT round, masks FROM nonces"))
         assert {(round, question) for round, question, _ in sent} <= set(written.items())
         if self.plan.aggregation.noise_ratio:
             assert charges == [("run",)] * bool(written)
@@ -381,8 +381,7 @@ def in_clear(root: Path, blinder: Path) -> bytes:
 def adding_in_clear(blinder: Path) -> Callable[[RunningNoise, torch.Tensor], torch.Tensor]:
     """`RunningNoise.privatise` after the noise that the blinder at `blinder` added to the same run's sums."""
     with sqlite3.connect(blinder / blinder_module.FILE) as journal:
-        told = journal.execute("SELECT noise FROM plans WHERE noise IS NOT NULL").fetchall()
-        noises = [BlinderNoise(**json.loads(text)) for (text,) in told]
+        noises = [BlinderNoise(**json.loads(text)) for (text,) in journal.execute("SELECT noise FROM noises")]
     source = SecureNoise(Blinder(blinder)._noise_key)
     nonces = Nonces(bytes([index] * 16) for index in range(ROUNDS))  # as `known_nonces` makes them
     streams = [noise.stream(NUMEL, source, nonces) for noise in noises]

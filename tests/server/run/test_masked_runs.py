@@ -428,7 +428,7 @@ def test_a_lying_server_is_refused_by_name(
     later = changed(third, round=third.round + 1)
     old = changed(first, run="other", round=5)
     with sqlite3.connect(blinder._journal) as journal:
-        journal.execute("INSERT INTO answers VALUES (90, 'other', 9, '', 8, 0, '', NULL, NULL)")
+        journal.execute("INSERT INTO answers VALUES (90, 'other', 9, '', 8, 0, '')")
     stranger = Seal(third.seals[0].box, "ab" * 32, third.seals[0].signature)
     lies = {
         "a second set": changed(third, nodes=third.nodes[:-1], seals=third.seals[:-1]),

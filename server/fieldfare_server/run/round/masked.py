@@ -140,7 +140,7 @@ class ClosedSum:
     def write(self, files: RunFiles) -> str:
         """Make it durable; returns its digest."""
         total = self.total
-        seals = [seal.packed().hex() for seal in total.seals]
+        seals = [[seal.box.hex(), seal.key, seal.signature.hex()] for seal in total.seals]
         reported = [users.tolist() for users in self.reported]
         meta = {"attempt": self.opened.attempt, "nodes": list(map(str, self.nodes)), "reported": reported}
         meta |= {"seals": seals, "shares": list(total.shares), "rejects": dict(total.rejects)}
@@ -159,8 +159,9 @@ class ClosedSum:
         signed, bits = held.tensors["words"].numpy(), int(meta["bits"])
         total = MaskedSum(Occasion(run, opened.index, opened.attempt), signed.size, bits, shares=tuple(meta["shares"]))
         total.words, total.users = signed.view(RINGS[bits][0]), int(meta["users"])
-        total.seals = [Seal.unpack(bytes.fromhex(seal)) for seal in meta["seals"]]
-        total.rejects, total.instruction = Counter(meta["rejects"]), str(meta["instruction"])
+        total.seals = [Seal(bytes.fromhex(box), key, bytes.fromhex(mark)) for box, key, mark in meta["seals"]]
+        # Where an earlier version closed it, its boxes open no more.
+        total.rejects, total.instruction = Counter(meta["rejects"]), meta.get("instruction", "")
         reported = tuple(np.asarray(users, np.int64) for users in meta["reported"])
         return cls(opened, total, tuple(map(int, meta["nodes"])), reported)
 
