@@ -20,7 +20,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import secrets
 import sqlite3
 import time
@@ -32,6 +31,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fieldfare.accounting.filter import Price, Terms
+from fieldfare.atomic import make_file
 from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.errors import BadInput, Differs, NotAllowed, OutOfRange, Unreadable, Unsupported
 from fieldfare.masking.boxes import receipt_key, unseal, write_key
@@ -57,7 +57,7 @@ _TABLES = (
     # row: 1, 2, 3 ...; hash: `masking.receipts.next_row`.
     "CREATE TABLE IF NOT EXISTS answers (row INTEGER PRIMARY KEY, run TEXT NOT NULL, round INTEGER NOT NULL, "
     "question TEXT NOT NULL, nodes INTEGER NOT NULL, at REAL NOT NULL, hash TEXT NOT NULL, UNIQUE (run, round))",
-    # noise: `BlinderNoise.to_json`, of the plans that have some.
+    # noise: the fields of `BlinderNoise` as JSON, of the plans that have some.
     "CREATE TABLE IF NOT EXISTS noises (plan TEXT PRIMARY KEY, noise TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS budget (one INTEGER PRIMARY KEY CHECK (one = 1), epsilon REAL, delta REAL)",
     # What runs cost to the server, from their first answer on; a run has one plan for ever.
@@ -85,7 +85,7 @@ class Blinder:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._journal = directory / FILE
         with contextlib.suppress(FileExistsError):
-            os.close(os.open(self._journal, os.O_CREAT | os.O_EXCL, 0o600))
+            make_file(self._journal, b"")
         if (mode := self._journal.stat().st_mode & 0o777) & 0o077:
             raise NotAllowed(f"the blinder's file {self._journal}", f"others can read it (mode {mode:o}).", "chmod 600")
         try:
@@ -116,7 +116,7 @@ class Blinder:
                 raise _without_noise(f"plan {plan}")
             journal.execute("INSERT OR IGNORE INTO plans VALUES (?, ?, ?)", (plan, least_nodes, numel))
             if noise is not None:
-                text = json.dumps(noise.to_json(), sort_keys=True, allow_nan=False)
+                text = json.dumps(vars(noise), sort_keys=True, allow_nan=False)
                 journal.execute("INSERT OR IGNORE INTO noises VALUES (?, ?)", (plan, text))
             (before,) = journal.execute("SELECT numel FROM plans WHERE plan = ?", (plan,)).fetchone()
             if before != numel:
@@ -152,7 +152,7 @@ class Blinder:
             noise = approved and approved[2]
             fits = approved is not None and (noise is None or _fits(journal, run, noise))
             nodes = _admitted(journal)
-        return Hello(nodes, (noise.terms if noise else "") if fits else None, head)
+        return Hello(nodes, (noise.terms if noise else ()) if fits else None, head)
 
     def _head(self, journal: sqlite3.Connection) -> str:
         """Where the journal ends, signed while nobody writes to it: of two ends the later one is no earlier row."""
@@ -240,7 +240,7 @@ class Blinder:
 def _admit(journal: sqlite3.Connection, asked: MasksAsked) -> BlinderNoise | None:
     """The noise of its plan. Raises `MasksRefused` unless plan, number of nodes and their keys are as approved."""
     least, numel, noise = _approved(journal, asked.run, asked.plan) or (0, -1, None)
-    if numel != asked.numel or (noise is not None and noise.privatiser.bits != asked.bits):
+    if numel != asked.numel or (noise is not None and noise.bits != asked.bits):
         raise MasksRefused(asked, "masks-plan")
     keys, admitted = {seal.key for seal in asked.seals}, _admitted(journal)
     if len(set(asked.nodes)) < max(least, len(asked.nodes)):
@@ -262,7 +262,7 @@ def _approved(journal: sqlite3.Connection, run: str, plan: str) -> tuple[int, in
     found = journal.execute(query, (plan,)).fetchone()
     if found is None or charged not in (None, (plan,)):
         return None
-    return (*found[:2], found[2] and BlinderNoise.from_json(json.loads(found[2])))
+    return (*found[:2], found[2] and BlinderNoise(**json.loads(found[2])))
 
 
 def _budget(journal: sqlite3.Connection) -> Terms | None:

@@ -24,7 +24,7 @@ from fieldfare.schema import Schema, pseudonym, texts
 from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare_client import budget as own_budget
 from fieldfare_client import witness
-from fieldfare_client.masking import NotMasked, mask_reply, masking_of
+from fieldfare_client.masking import BLINDER, NotMasked, mask_reply, masking_of
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.told import without_text
 from fieldfare_flower import logs
@@ -33,8 +33,8 @@ from fieldfare_flower.messages import HEADER, MASKING, TRAIN, PlainInstruction, 
 
 Call = Callable[[Message, Context], Message]
 
-# What an outer mod has done for the message that is answered just now; None: no outer mod is there.
-_done: ContextVar[frozenset[str] | None] = ContextVar("done", default=None)
+# Whether an outer mod answers the message of just now.
+_guarding: ContextVar[bool] = ContextVar("guarding", default=False)
 MASKED, CHARGED = "masked", "charged"
 
 
@@ -75,21 +75,21 @@ def budget(message: Message, context: Context, call_next: Call) -> Message:
 
 def is_guarded() -> bool:
     """Return whether one of these mods has looked at the message that is answered just now."""
-    return _done.get() is not None
+    return _guarding.get()
 
 
 def _guarded(message: Message, context: Context, call_next: Call, needed: str) -> Message:
-    done = _done.get()
-    if done is None:
+    if not is_guarded():
         return without_text(lambda message, context: _answer(message, context, call_next, needed))(message, context)
-    _require(needed, done)
+    _require(needed, context)
     return call_next(message, context)
 
 
-def _require(needed: str, done: frozenset[str]) -> None:
-    if needed == CHARGED and CHARGED not in done:
+def _require(needed: str, context: Context) -> None:
+    """Refuse what a node would do in clear, or uncharged, whose configuration is not that of its app's mod."""
+    if needed == CHARGED and not own_budget.is_kept():
         raise NodeBudgetRefused(f"mods=[ff.budget] without {own_budget.VARIABLE}", reason="no-memory")
-    if needed == MASKED and MASKED not in done:
+    if needed == MASKED and not context.node_config.get(BLINDER):
         raise NotMasked("an instruction without masks", "this node's app has mods=[ff.masked].")
 
 
@@ -100,11 +100,9 @@ def _answer(message: Message, context: Context, call_next: Call, needed: str) ->
     # Of "train.x", another function of the app, a box says nothing: one that changes nothing leaves others in the sum.
     if message.metadata.message_type != TRAIN or HEADER not in records_of(content, ConfigRecord):
         own_budget.refuse_plain()
-        masking_of(context, RecordDict())
-        _require(needed, frozenset())
+        masking_of(context, RecordDict())  # refuses where a blinder is named; where none is, the next two do
     masking = masking_of(context, content)
-    done = frozenset({CHARGED} if own_budget.is_kept() else ()) | ({MASKED} if masking else set())
-    _require(needed, done)
+    _require(needed, context)
     told = PlainInstruction.read(content)
     witness.watch(context, content)
     cost = own_budget.charge(message, np.array([pseudonym(_user(context))], np.uint64))
@@ -113,11 +111,11 @@ def _answer(message: Message, context: Context, call_next: Call, needed: str) ->
     sent = {name: array for record in records_of(content, ArrayRecord).values() for name, array in record.items()}
     # Now: the app may empty the record that it gets.
     before = {name: np.array(sent[name].numpy()) for name in told.trained}
-    token = _done.set(done)
+    token = _guarding.set(True)
     try:
         reply = call_next(message, context)
     finally:
-        _done.reset(token)
+        _guarding.reset(token)
     if masking is None:
         return reply
     if reply.has_error():

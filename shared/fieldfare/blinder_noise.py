@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -50,19 +50,20 @@ from fieldfare.streams.base import Stream
 
 # Share by which a blinder's noise is more than the plan says: two machines' searches end at other last digits.
 SPARE = 2.0**-20
-_STATED = ("mechanism", "participation", "rounds", "multiplier", "mu_squared")
 
 
 @dataclass(frozen=True)
 class BlinderNoise:
-    """The noise that a blinder adds in runs of one plan."""
+    """The noise that a blinder adds in runs of one plan. Its fields are finite JSON, as the blinder keeps them."""
 
     mechanism: Mapping[str, Any]  # these three are the plan's
     participation: Mapping[str, Any]
     rounds: int
-    entries: Mapping[str, bytes]  # what optimisers decided for the mechanism
+    entries: Mapping[str, str]  # what optimisers decided for the mechanism, base64
     multiplier: float  # standard deviation of z, in clip norms
-    privatiser: Privatiser  # the same in cells, on the grid of the run
+    std: float  # the same in units of the sum
+    spacing: float  # of the run's grid
+    bits: int  # of a word
     mu_squared: float  # what a whole run costs to the server
 
     @classmethod
@@ -72,51 +73,29 @@ class BlinderNoise:
         if (loss := plan.aggregation.under_blinder(cost.loss, cost.resolution)) is None:
             return None
         mechanism, participation = (each.model_dump(mode="json") for each in (plan.mechanism, plan.participation))
-        own, multiplier = replace(privatiser, std=ratio * privatiser.std), ratio * cost.noise_multiplier
-        return cls(mechanism, participation, plan.run.rounds, entries, multiplier, own, loss.mu_squared)
+        decided = {name: base64.b64encode(entry).decode() for name, entry in entries.items()}
+        noise = ratio * cost.noise_multiplier, ratio * privatiser.std, 2.0**privatiser.spacing_log2, privatiser.bits
+        return cls(mechanism, participation, plan.run.rounds, decided, *noise, loss.mu_squared)
 
     @property
-    def terms(self) -> str:
+    def privatiser(self) -> Privatiser:
+        """Its noise in cells, on the grid of the run."""
+        return Privatiser(self.std, Grid(self.spacing), bits=self.bits)
+
+    @property
+    def terms(self) -> tuple[float, float]:
         """What a run must know of it before it begins: the multiplier, and the binary logarithm of the spacing."""
-        return terms_of(self.multiplier, self.privatiser)
+        return self.multiplier, float(self.privatiser.spacing_log2)
 
     def stream(self, numel: int, noise: SecureNoise, nonces: Sequence[bytes]) -> Stream:
         """Its rows, from row 0 on. nonces: of the rounds, kept by reference."""
         missing = NotFound("the mechanism of a plan", "what an optimiser decided for it is not in the blinder's file.")
         participation = ParticipationSpec.model_validate(self.participation).build()
-        mechanism = build(self.mechanism, self.rounds, participation, Sealed(dict(self.entries), missing))
+        decided = {name: base64.b64decode(entry) for name, entry in self.entries.items()}
+        mechanism = build(self.mechanism, self.rounds, participation, Sealed(decided, missing))
         return self.privatiser.stream(mechanism, numel, noise.with_nonces(nonces, mechanism.birth))
 
     def take_from_(self, masks: Words, stream: Stream) -> Words:
         """masks <- masks - the next row, modulo the ring, in place; return `masks`."""
         taken = self.privatiser.add_to_words_(np.negative(masks, out=masks), stream)  # overflow is meant
         return np.negative(taken, out=taken)
-
-    def to_json(self) -> dict[str, Any]:
-        """Finite JSON; floats in full precision."""
-        privatiser, spacing = self.privatiser, 2.0**self.privatiser.spacing_log2
-        entries = {name: base64.b64encode(entry).decode() for name, entry in self.entries.items()}
-        own = {"entries": entries, "std": privatiser.std, "spacing": spacing, "bits": privatiser.bits}
-        return {name: getattr(self, name) for name in _STATED} | own
-
-    @classmethod
-    def from_json(cls, table: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
-        entries = {name: base64.b64decode(entry) for name, entry in table["entries"].items()}
-        privatiser = Privatiser(table["std"], Grid(table["spacing"]), bits=table["bits"])
-        return cls(entries=entries, privatiser=privatiser, **{name: table[name] for name in _STATED})
-
-
-def terms_of(multiplier: float, privatiser: Privatiser) -> str:
-    """What `BlinderNoise.terms` says of such noise; "" of none."""
-    return f"{multiplier!r} {privatiser.spacing_log2}" if multiplier else ""
-
-
-def is_enough(terms: str, least: str) -> bool:
-    """Whether noise of `terms`, which came from elsewhere, is as much as that of `least`, on the same grid."""
-    multiplier, _, log2 = terms.partition(" ")
-    needed, _, own = least.partition(" ")
-    try:
-        return terms == least or (float(multiplier) >= float(needed) and log2 == own)
-    except ValueError:  # one of them is "", or malformed
-        return False

@@ -250,28 +250,29 @@ class Hello:
     """What a blinder answers to `query.users`: it hosts nobody."""
 
     nodes: frozenset[str]  # the keys that it admitted, 64 hex digits each
-    # `BlinderNoise.terms` of the plan that it was asked about, "" where it adds none; None: it has not approved the
+    # `BlinderNoise.terms` of the plan that it was asked about, () where it adds none; None: it has not approved the
     # plan, or does not let the run begin.
-    noise: str | None
-    head: str = field(default="", compare=False)  # where its journal ends now, a `BlinderHead`; "": of earlier versions
+    noise: tuple[float, ...] | None
+    head: str = field(compare=False)  # where its journal ends now, a line of `BlinderHead`
 
     def write(self, run: str, plan: str, private: bytes) -> RecordDict:
         """Its record, for `run` under `plan`. private: the key that signs the blinder's receipts."""
-        noise = [] if self.noise is None else [self.noise]
-        said: dict[str, ConfigRecordValues] = {"nodes": sorted(self.nodes), "noise": noise, "head": self.head}
+        said: dict[str, ConfigRecordValues] = {"nodes": sorted(self.nodes), "head": self.head}
+        said |= {} if self.noise is None else {"noise": list(self.noise)}
         return RecordDict({HELLO: ConfigRecord({**said, "signature": sign(private, self._signed(run, plan))})})
 
     def _signed(self, run: str, plan: str) -> bytes:
-        return json.dumps(["fieldfare.blinder.hello.v2", run, plan, self.noise, sorted(self.nodes)]).encode()
+        return json.dumps(["fieldfare.blinder.hello.v3", run, plan, self.noise, sorted(self.nodes)]).encode()
 
     @classmethod
     def read(cls, content: RecordDict, run: str, plan: str, key: str) -> Hello | None:
         """What the blinder whose receipts `key` signs says to `run`; None where it is not from it."""
         record = records_of(content, ConfigRecord).get(HELLO, ConfigRecord())
         nodes, noise, signature = (record.get(name) for name in ("nodes", "noise", "signature"))
-        if not isinstance(nodes, list) or not isinstance(noise, list) or not isinstance(signature, bytes):
+        if not isinstance(nodes, list) or not isinstance(noise, list | None) or not isinstance(signature, bytes):
             return None
-        hello = cls(frozenset(map(str, nodes)), str(noise[0]) if noise else None, str(record.get("head", "")))
+        told = None if noise is None else tuple(each for each in noise if isinstance(each, float))
+        hello = cls(frozenset(map(str, nodes)), told, str(record.get("head", "")))
         return hello if is_signed(key, signature, hello._signed(run, plan)) else None
 
 

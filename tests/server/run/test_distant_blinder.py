@@ -21,7 +21,6 @@ from fieldfare.errors import BadInput, CheckpointError, Interrupted, Refused
 from fieldfare.masking.boxes import receipt_key, write_key
 from fieldfare.masking.receipts import BlinderHead, BlinderWentBack, Receipt
 from fieldfare.plan import Plan
-from fieldfare.privatise import Grid
 from fieldfare_client import masking as masking_of_nodes
 from fieldfare_client import private
 from fieldfare_client.blinder import Blinder
@@ -479,7 +478,7 @@ def test_a_hello_that_was_changed_on_its_way_is_none(blinder: Blinder) -> None:
     key, plan_ = blinder.public_key[-64:], "cd" * 32
     blinder.admit({"ab" * 32: "a"})
     blinder.approve(plan_, 2, 4)
-    for asked, noise in ((plan_, ""), ("12" * 32, None)):
+    for asked, noise in ((plan_, ()), ("12" * 32, None)):
         said = blinder.hello("run", asked)
         assert said.noise == noise
         content = said.write("run", asked, blinder._receipts)
@@ -487,12 +486,14 @@ def test_a_hello_that_was_changed_on_its_way_is_none(blinder: Blinder) -> None:
         assert Hello.read(content, "run-2", asked, key) is None
         assert Hello.read(content, "run", "34" * 32, key) is None
         for name, changed in (
-            ("noise", ["1.0 -20"]),
-            ("noise", [""][noise == "" :]),
+            ("noise", [1.0, -20.0]),
+            ("noise", [] if noise is None else None),
+            ("noise", "1.0"),
             ("nodes", ["ab" * 32, "cd" * 32]),
         ):
             content = said.write("run", asked, blinder._receipts)
-            content[HELLO][name] = changed
+            content[HELLO].pop(name, None)
+            content[HELLO].update({} if changed is None else {name: changed})
             assert Hello.read(content, "run", asked, key) is None
     assert Hello.read(write_users_query("run"), "run", plan_, key) is None
 
@@ -511,7 +512,7 @@ def test_what_a_hello_costs_does_not_grow_with_the_plans_and_runs_before(tmp_pat
 
     taken, read = [], []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fieldfare_client.blinder.BlinderNoise.from_json", lambda table: read.append(1) or noise)
+        patch.setattr("fieldfare_client.blinder.BlinderNoise", lambda **table: read.append(1) or noise)
         for approved in range(0, 200, 99):
             for number in range(approved):
                 blinder.approve(f"{number:064x}", 2, 4, noise)
@@ -718,7 +719,7 @@ def test_the_server_opens_no_sum_without_the_blinders_noise(
     assert all((cells != 0).all() for cells in noise)
     with sqlite3.connect(blinder._journal) as journal:
         (terms,) = journal.execute("SELECT noise FROM noises").fetchone()
-    own = BlinderNoise.from_json(json.loads(terms))
+    own = BlinderNoise(**json.loads(terms))
     assert own.privatiser.grid is not None
     std = own.privatiser.std / own.privatiser.grid.spacing
     assert all((np.abs(cells) < 8 * std).all() for cells in noise)
@@ -777,11 +778,8 @@ def test_a_run_does_not_begin_without_the_noise_that_its_plan_names(tmp_path: Pa
     words = 4
     whole = blinder_noise_of(a_plan, words)
     assert whole is not None
-    assert whole.privatiser.grid is not None
-    coarser = replace(whole.privatiser, grid=Grid(2 * whole.privatiser.grid.spacing))
-    for number, noise in enumerate(
-        (None, replace(whole, multiplier=whole.multiplier / 2), replace(whole, privatiser=coarser), whole)
-    ):
+    less, coarser = replace(whole, multiplier=whole.multiplier / 2), replace(whole, spacing=2 * whole.spacing)
+    for number, noise in enumerate((None, less, coarser, whole)):
         other = Blinder(tmp_path / f"blinder {number}")
         its_plan = masked(other, 0.5)
         other.approve(its_plan.digest(), 2, words, noise)

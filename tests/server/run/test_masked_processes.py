@@ -381,7 +381,7 @@ def in_clear(root: Path, blinder: Path) -> bytes:
 def adding_in_clear(blinder: Path) -> Callable[[RunningNoise, torch.Tensor], torch.Tensor]:
     """`RunningNoise.privatise` after the noise that the blinder at `blinder` added to the same run's sums."""
     with sqlite3.connect(blinder / blinder_module.FILE) as journal:
-        noises = [BlinderNoise.from_json(json.loads(text)) for (text,) in journal.execute("SELECT noise FROM noises")]
+        noises = [BlinderNoise(**json.loads(text)) for (text,) in journal.execute("SELECT noise FROM noises")]
     source = SecureNoise(Blinder(blinder)._noise_key)
     nonces = Nonces(bytes([index] * 16) for index in range(ROUNDS))  # as `known_nonces` makes them
     streams = [noise.stream(NUMEL, source, nonces) for noise in noises]

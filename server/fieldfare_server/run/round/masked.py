@@ -20,7 +20,6 @@ import numpy as np
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fieldfare.blinder_noise import is_enough, terms_of
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, LedgerError, OutOfTurn
 from fieldfare.lazily import torch
 from fieldfare.masking.boxes import Purpose, read_key
@@ -207,8 +206,8 @@ class MaskedSums:
         if hello.noise is None:
             todo = "or its own budget has no room for it: `fieldfare blinder approve`, `fieldfare blinder status`."
             raise Interrupted(f"{run} has not approved its plan, {self._digest}, {todo}")
-        least = terms_of(self._multiplier, self._noise.privatiser)
-        if not is_enough(hello.noise, least):
+        least = (self._multiplier, float(self._noise.privatiser.spacing_log2)) if self._multiplier else ()
+        if not (hello.noise[:1] >= least[:1] and hello.noise[1:] == least[1:]):  # as much of it, in the same cells
             why = f"is {hello.noise or 'none'}, and not {least or 'none'} as in this run"
             raise Interrupted(f"{run}'s own noise {why}: other versions, or another model.")
         self._admitted, self.head = hello.nodes, self.head or hello.head
