@@ -152,3 +152,10 @@ def test_a_port_that_is_taken_is_replaced_without_an_error(
             assert {httpx.get(f"{each}/healthz").status_code for each in (first, second)} == {200}
     assert not caplog.records
     assert "in use" not in capfd.readouterr().err
+
+
+def test_the_masked_demo_has_the_demos_plan_with_sums_of_eight_nodes() -> None:
+    masked, plain = (DEMO.demo_plan(masked=masked) for masked in (True, False))
+    assert (masked.aggregation.fewest_nodes, plain.aggregation.fewest_nodes) == (8, 0)
+    assert masked.run_json(0.0) != plain.run_json(0.0)
+    assert (masked.run, masked.privacy, masked.mechanism) == (plain.run, plain.privacy, plain.mechanism)
