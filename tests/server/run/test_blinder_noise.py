@@ -249,6 +249,9 @@ def test_it_survives_its_file() -> None:
     assert noise is not None
     assert noise.entries
     assert BlinderNoise(**json.loads(json.dumps(vars(noise)))) == noise
+    # A blinder's file that an earlier version wrote has these, and no others.
+    written = {"bits", "entries", "mechanism", "mu_squared", "multiplier", "participation", "rounds", "spacing", "std"}
+    assert vars(noise).keys() == written
 
 
 @pytest.mark.parametrize(
