@@ -6,7 +6,7 @@ import math
 import statistics
 
 import harness
-from lora_plans import CLIP, RATES, RATIO, ROWS, WHOLE, Size, grid, row_of
+from lora_plans import RATES, RATIO, ROWS, WHOLE, Size, clip_of, grid, row_of
 from remarks import wrapped
 
 GOAL = """**Goal.** Adapters whose messages are at most 5 % as large keep half of the gain of full fine-tuning without
@@ -91,7 +91,7 @@ def why(stored: harness.Table) -> str:
     lost = math.log((1 - tang) / (1 - song))
     return f"""{text}nats hides a part of every gain: {100 * tang:.1f} % of the symbols of Tang are unknown characters,
 and {100 * song:.1f} % of those of the train poets. A model that learns this share gives the known characters less
-probability, which costs {lost:.3f} nats. Other numbers of rounds were not run. Rows with privacy are compared under
+probability, which costs {lost:.3f} nats. Rows with privacy are compared under
 AdamW alone, whose steps noise flattens."""
 
 
@@ -168,7 +168,7 @@ def page(stored: harness.Table) -> str:
             f"{size:,} ({100 * size / sizes['full']:.1f} %)",
             "{:.1f}, {:.1f}".format(*(each / 1000 for each in runs[0]["bytes"][name])),
             f"{100 * share_of_bytes(runs[0], f'{name}, '):.1f} %",
-            f"{CLIP[name.removesuffix(', and bias')]:g}",
+            f"{clip_of(name):g}",
         )
         for name, size in sizes.items()
     ]
@@ -178,7 +178,8 @@ bias too, because the dynasties differ in how frequent characters are. Clip norm
 tune poet's update at the base model, measured for all but ranks 2 and 4, which lie between ranks 1 and 8. For each row
 {RATES} server rates are tried, {RATIO} apart, and further ones while the first or last is the best. The server steps
 with AdamW, because the gradients of adapters and of the bias of a rare character differ by orders of magnitude; no
-other optimizer was tuned. All users of a round train in one pass, which gives the sums of the product's nodes to
+other optimizer was tuned. With "per layer" each adapter and the bias are clipped by themselves, to equal shares of the
+norm. Other rows' users of a round train in one pass, which gives the sums of the product's nodes to
 round-off. Looked at and not charged: these medians, and the scores of all
 runs on tune poets. None of it was made again. Charged, a median is a question of epsilon 0.1 a row (`fieldfare ask
 --clip-of`, 64 bins), whose rank is off by .07 for 1 000 poets (one standard deviation)."""

@@ -10,11 +10,14 @@ ROWS: dict[str, harness.Table] = {
     "full": {"trained": "all"},
     **{f"rank {rank}, and bias": {"trained": "adapters", "rank": rank} for rank in (1, 2, 4, 8)},
     "last layer norm, and bias": {"trained": "last"},
+    "rank 4, and bias, per layer": {"trained": "adapters", "rank": 4},
 }
 EPSILONS = (4.0, 8.0)
 WHOLE = "full, no privacy"
 CLIP = {"full": 0.7, "rank 1": 0.07, "rank 2": 0.09, "rank 4": 0.12, "rank 8": 0.16, "last layer norm": 0.08}
-"""0.3 times the median norm of a tune poet's update at the base model; ranks 2 and 4 lie between 1 and 8."""
+"""0.3 times the median norm of a tune poet's update at the base model; ranks 2 and 4 lie between 1 and 8. By a row's
+words up to the first comma: with `PER_LAYER` the norm is shared equally among the layers' adapters and the bias."""
+PER_LAYER = ", per layer"
 RATE = {"all": 0.003, "adapters": 0.03, "last": 0.03}
 """The middle rate."""
 RATIO, RATES, SPARE = 2.5, 3, 3
@@ -37,6 +40,10 @@ class Size:
         return self.users // self.cohort
 
 
+def clip_of(name: str) -> float:
+    return CLIP[name.partition(",")[0]]
+
+
 def plan_table(name: str, epsilon: float, s: Size, scheme: str = "min-separation") -> harness.Table:
     """The plan of the row `name` without the learning rate."""
     poisson = scheme == "poisson"
@@ -51,7 +58,7 @@ def plan_table(name: str, epsilon: float, s: Size, scheme: str = "min-separation
         if poisson
         else {"scheme": "min-separation", "separation": s.separation},
         "mechanism": {"kind": "independent"} if poisson else {"kind": "blt"},
-        "clipping": {"kind": "flat", "norm": CLIP[name.removesuffix(", and bias")]},
+        "clipping": {"kind": "per-layer" if name.endswith(PER_LAYER) else "flat", "norm": clip_of(name)},
         "client": {"epochs": 1, "batch_size": 16, "learning_rate": 1.0},
     }
 
@@ -91,4 +98,4 @@ def cells(s: Size) -> list[harness.Cell]:
 
 
 def row_of(label: str) -> str:
-    return next(name for name in ROWS if label.startswith(f"{name}, "))
+    return max((name for name in ROWS if label.startswith(f"{name}, ")), key=len)
