@@ -94,7 +94,14 @@ def _poems_rates(table: harness.Table) -> list[float]:
 
 
 RECIPES = {
-    "lora": Recipe(list(lora_plans.ROWS), lora_plans.EPSILONS, _lora_table, _lora_rates, 0.3, 0.1),
+    "lora": Recipe(
+        [row for row in lora_plans.ROWS if not row.endswith(lora_plans.PER_LAYER)],
+        lora_plans.EPSILONS,
+        _lora_table,
+        _lora_rates,
+        0.3,
+        0.1,
+    ),
     "poems": Recipe(
         [row for row, (_, sampling) in headline_plans.ROWS.items() if sampling == "apart"],
         *(headline_plans.EPSILONS, _poems_table, _poems_rates, 0.2, 0.2, True),
