@@ -470,7 +470,8 @@ def test_a_released_model_is_evaluated_on_each_users_own_rows(tmp_path: Path) ->
     assert 0.6 < (area.value or 0) < 1
 
 
-def test_a_user_for_whom_a_measure_fails_has_no_value_and_counts(tmp_path: Path) -> None:
+def test_a_user_for_whom_a_measure_fails_has_no_value_and_counts(tmp_path: Path, caplog: Any) -> None:
+    """By the question itself: the trainer, which would say how many, sees nobody fail."""
     plan = ff.Plan(
         task=f"{__name__}:Heights", population="people", epsilon=8, delta=1e-6, rounds=1, cohort=60, mechanism="nu"
     )
@@ -485,6 +486,7 @@ def test_a_user_for_whom_a_measure_fails_has_no_value_and_counts(tmp_path: Path)
     nobody = ask(question, tmp_path, epsilon=300.0)
     assert nobody.users == USERS
     assert nobody.answer[1].value == pytest.approx(0, abs=2)
+    assert "contribute zero" not in caplog.text
 
 
 def test_a_measure_that_fails_on_made_up_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
