@@ -15,8 +15,8 @@ ROWS: dict[str, harness.Table] = {
 EPSILONS = (4.0, 8.0)
 WHOLE = "full, no privacy"
 CLIP = {"full": 0.7, "rank 1": 0.07, "rank 2": 0.09, "rank 4": 0.12, "rank 8": 0.16, "last layer norm": 0.08}
-"""0.3 times the median norm of a tune poet's update at the base model; ranks 2 and 4 lie between 1 and 8. By a row's
-words up to the first comma: with `PER_LAYER` the norm is shared equally among the layers' adapters and the bias."""
+"""0.3 times the median norm of a tune poet's update at the base model; ranks 2 and 4 lie between 1 and 8. Its keys
+are a row's words up to the first comma. In a row with `PER_LAYER`, adapters and bias have equal shares of the norm."""
 PER_LAYER = ", per layer"
 RATE = {"all": 0.003, "adapters": 0.03, "last": 0.03}
 """The middle rate."""

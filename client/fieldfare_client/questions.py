@@ -292,7 +292,7 @@ class _Measured:
 def _column(name: str, table: UserTable, *, words: bool = False) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
     """Return a column of one number a row, or of `words`, its row numbers in the order of the users, and whose each is.
 
-    It is not read yet. Raises `BadInput` for any other name, with those that would do.
+    The column is not read yet. Raises `BadInput` where there is no such column, and names those that can be asked for.
     """
     none, fits = np.zeros(0, np.int64), list[str]()
     for each, column in table.columns.items():

@@ -51,7 +51,7 @@ def test_a_stranger_has_no_variable_of_ours_and_an_account_of_their_own(
 
 
 def test_a_program_that_ends_without_a_page_is_quoted(tmp_path: Path) -> None:
-    """It was said that the page never showed it, whether the program had failed or was slow."""
+    """The message was the same for a program that had failed and for a slow one: the page never showed it."""
     module = script()
     assert module.page_of("State: /home\nBudget page: http://127.0.0.1:1/\nmore") == "http://127.0.0.1:1/"
     assert not module.page_of("Budget page: http://127.0.0."), "not whole yet"

@@ -1,5 +1,5 @@
-"""On two SuperNodes in containers: a metric that rides in a run, a question of each kind, and trials on a share,
-charged and verified."""
+"""On two SuperNodes in containers, charged and verified: a metric that rides in a run, a question of each kind, and
+trials on a share."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def _begun(ledger: Ledger, run_id: str, output: str) -> RunView:
         return ledger.run(run_id)
     except BadInput:
         for name, *parts in _REFUSED.findall(output)[-1:]:
-            if issubclass(kind := getattr(errors, name, FlowerError), errors.Refused):
+            if isinstance(kind := getattr(errors, name, None), type) and issubclass(kind, errors.Refused):
                 raise kind(*parts) from None
         raise FlowerError(f"the run never started: {tail(output)}") from None
 

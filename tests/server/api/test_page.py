@@ -902,7 +902,7 @@ def test_a_long_name_pushes_no_column_out_of_sight(browser: Any, url: str, ledge
 def test_ids_and_times_of_runs_stand_on_one_line_and_programs_names_are_broken(
     browser: Any, url: str, ledger: Ledger
 ) -> None:
-    """Ids of runs broke before their last letter, and who began a run pushed the hashes out of sight."""
+    """The id of a run broke before its last letter, and the long name of its program pushed the hashes out of sight."""
     handle = ledger_data.start(ledger, "ac6596c5789e")
     ledger.note_population("aircraft", text="asked", actor="simulation@host/2aded2df-00af-4d0c-85bc-9a32b3c13fd6/pid:1")
     ledger_data.commit(handle)

@@ -102,7 +102,9 @@ def test_what_a_coordinator_refuses_is_the_submitters_refusal(
     assert (str(refused.value), refused.value.nearest) == (last.partition(": ")[2], nearest)
 
 
-@pytest.mark.parametrize("last", ["FieldfareError: a: b", "NoSuchKind: a: b", "RunHeld: of no parts"])
+@pytest.mark.parametrize(
+    "last", ["FieldfareError: a: b", "NoSuchKind: a: b", "annotations: a: b", "RunHeld: of no parts"]
+)
 def test_what_is_no_refusal_is_flowers_own_end(last: str, tmp_path: Path) -> None:
     with pytest.raises(FlowerError, check=coded("flower-error", last)):
         follow(home(tmp_path), "0" * 12, f"fieldfare.errors.{last}", lambda line: None)
