@@ -135,6 +135,18 @@ def test_a_loss_that_changes_with_every_call_is_never_repeated() -> None:
     assert calls.count == OFTEN + 10 + 3, "two of them to record it, and one that differed"
 
 
+def test_a_loss_that_changes_once_it_is_recorded_is_repeated_no_more() -> None:
+    """What was recorded is held against the loss itself before it is trusted."""
+    calls = Calls(entropy)
+    gradients = LossGradient(calls)
+    for seed in range(OFTEN):
+        gradients(*batch(seed))
+    calls.factor *= 2.0
+    for seed in range(OFTEN, OFTEN + 5):
+        found = gradients(*batch(seed))
+        torch.testing.assert_close(found, calls.factor * expected(entropy, *batch(seed)))
+
+
 def test_a_user_with_numbers_that_are_not_finite_changes_no_other_user() -> None:
     gradients = LossGradient(entropy)
     for seed in range(OFTEN + 3):
