@@ -90,6 +90,15 @@ def patient_service(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def without_jax() -> Iterator[None]:
+    """No test finds the JAX that an earlier one of its process loaded: users would not train in processes of their
+    own, and a node would say so. Its threads are idle by then, so they hold no lock that a child here takes.
+    """
+    yield
+    sys.modules.pop("jax", None)
+
+
+@pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test has a home of its own, made where it is used. Without a name: server/files/test_home.py.
 

@@ -41,12 +41,6 @@ from support.refusals import coded
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
 
 
-@pytest.fixture(autouse=True)
-def without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that never loaded it: its threads, idle by now, hold no lock that a child here takes."""
-    monkeypatch.delitem(sys.modules, "jax", raising=False)
-
-
 IDS = ["anna", "ben", "cleo"]
 KEPT: dict[str, Any] = {}
 """Where the loops and tasks below keep what they should not."""
