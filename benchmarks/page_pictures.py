@@ -4,7 +4,7 @@
 
 Most show a ledger of made-up runs, which began week by week until now. Those of the tutorials do what these say, with
 their data: `page-aircraft` one run of `deploy/plans/flights.toml` on real flights, half a minute of processor;
-`page-writers` three rounds of `examples/quickstart`; `page-federation` a SuperLink and two SuperNodes of Flower's on
+`page-writers` ten rounds of `examples/quickstart`; `page-federation` a SuperLink and two SuperNodes of Flower's on
 their usual ports, some minutes. Look at what it made before it is kept.
 """
 
@@ -103,7 +103,7 @@ QUICKSTART = """
 import fieldfare as ff
 from quickstart.client_app import app as client_app
 from quickstart.server_app import app as server_app
-ff.LocalGrid(client_app, 20, {'num-server-rounds': 3, 'local-epochs': 1, 'lr': 0.1}).run_app(server_app)
+ff.LocalGrid(client_app, 100, {'num-server-rounds': 10, 'local-epochs': 5, 'lr': 0.1}).run_app(server_app)
 """
 SUPERLINK = "127.0.0.1:8000"
 

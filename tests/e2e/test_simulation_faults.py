@@ -50,6 +50,6 @@ def test_a_typo_costs_no_epsilon_in_flowers_simulation(tmp_path: Path) -> None:
 @pytest.mark.flower
 @pytest.mark.timeout(500)
 def test_a_cohort_that_simulated_nodes_cannot_fill_is_refused_at_once(tmp_path: Path) -> None:
-    """Two nodes, as Flower has them unless it is told; the quick start's cohort is ten."""
+    """Two nodes, as Flower has them unless it is told; the quick start's cohort is fifty."""
     output = failed(tmp_path, EXAMPLES / "quickstart", 2)
     assert "2" in output

@@ -22,7 +22,7 @@ from support.notebook import run_notebook
 from support.stranger import become_stranger, connect, data_home, flwr_run, free_port, start, stranger, wait_for_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-APPS = {"quickstart": 20, "hospitals": 4, "adapters": 20}
+APPS = {"quickstart": 100, "hospitals": 4, "adapters": 20}
 """Each app and its number of nodes."""
 NEEDS = {"adapters": ("transformers", "peft")}
 EPSILON = {"quickstart": 8, "hospitals": 4, "adapters": 8}
@@ -86,6 +86,9 @@ def test_each_app_runs_in_process(app: str, empty_account: Path, monkeypatch: py
     scores = [float(metrics["accuracy"]) for _, metrics in sorted(result.evaluate_metrics_serverapp.items())]
     assert len(scores) == configuration(app)["num-server-rounds"] + 1
     assert all(math.isfinite(score) for score in scores)
+    if app == "quickstart":
+        # 297 held-out digits; chance is .1. Five measured runs gave .81 to .87.
+        assert scores[-1] > 0.6
     if app == "hospitals":
         # 114 held-out patients, 77 % of one class. The noise is small here: measured runs gave .9035.
         assert scores[-1] > 0.82
@@ -151,7 +154,7 @@ def test_each_app_runs_on_two_supernodes(app: str, tmp_path: Path) -> None:
     copied = shutil.copytree(EXAMPLES / app, tmp_path / app, ignore=shutil.ignore_patterns("__pycache__"))
     server = copied / app / "server_app.py"
     # Where a node is one user, two nodes are a cohort of two.
-    text = server.read_text().replace("cohort=10,", "cohort=2,")
+    text = re.sub(r"cohort=(10|50),", "cohort=2,", server.read_text())
     named = re.sub(r"(budget=\d+)", rf"\1, trust_node_ids=True, home={str(home)!r}", text)
     assert named.count(str(home)) == 1
     server.write_text(named)

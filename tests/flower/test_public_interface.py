@@ -51,7 +51,7 @@ with ff.Ledger.open(f"sqlite:///{sys.argv[4]}/ledger.sqlite3") as ledger:
 """
 
 
-@pytest.mark.parametrize(("name", "nodes"), [("quickstart", 20), ("hospitals", 2)])
+@pytest.mark.parametrize(("name", "nodes"), [("quickstart", 50), ("hospitals", 2)])
 def test_a_round_needs_no_private_name(name: str, nodes: int, tmp_path: Path) -> None:
     config = tomllib.loads((EXAMPLES / name / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     config |= {"num-server-rounds": 1} | ({"local-steps": 1} if name == "hospitals" else {})

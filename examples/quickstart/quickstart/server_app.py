@@ -10,7 +10,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    strategy = ff.PrivateStrategy(epsilon=8, delta=1e-4, cohort=10, clip=0.5, population="writers", budget=16)
+    strategy = ff.PrivateStrategy(epsilon=8, delta=1e-4, cohort=50, clip=2.0, population="writers", budget=16)
     result = strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(Net().state_dict()),

@@ -244,7 +244,7 @@ def test_the_starter_leaves_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 # Each of a hundred patients is trained in a process of its own: one round of that is enough.
-@pytest.mark.parametrize(("name", "nodes", "rounds"), [("quickstart", 20, 2), ("hospitals", 4, 1)])
+@pytest.mark.parametrize(("name", "nodes", "rounds"), [("quickstart", 50, 2), ("hospitals", 4, 1)])
 def test_an_example_leaves_evidence(
     name: str, nodes: int, rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
