@@ -105,6 +105,19 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=True)
 
 
+def as_text(output: str) -> str:
+    """Return a program's output with what `JsonFormatter` wrote as text: the message, and the traceback below it."""
+
+    def said(line: str) -> str:
+        try:
+            found = json.loads(line) if line.startswith('{"time": ') else {"message": line}
+        except ValueError:  # a part of a line
+            return line
+        return "\n".join(found[key] for key in ("message", "exception") if key in found)
+
+    return "\n".join(map(said, output.splitlines()))
+
+
 class _Stderr(logging.StreamHandler[TextIO]):
     """Writes to whatever `sys.stderr` is at the time, because Flower replaces it while an app runs."""
 

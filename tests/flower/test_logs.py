@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -74,6 +75,17 @@ def test_secrets_that_an_exception_quotes_are_taken_out(lines: Callable[[], list
     (line,) = lines()
     assert not any(secret in json.dumps(line) for secret in ("hunter2", "abc.def", "c" * 64, "MIG"))
     assert "postgresql://fieldfare:***@ledger:5432/f" in line["exception"]
+
+
+def test_json_lines_are_read_back_as_text() -> None:
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        record = logging.LogRecord("fieldfare", logging.ERROR, "", 0, 'it "failed"', None, sys.exc_info())
+    line = logs.JsonFormatter().format(record)
+    first, *trace, last, end = logs.as_text(f"before\n{line}\n{line[:-9]}").removeprefix("before\n").splitlines()
+    assert (first, trace[0]) == ('it "failed"', "Traceback (most recent call last):")
+    assert (trace[-1], last, end) == ("ValueError: two", "lines", line[:-9])
 
 
 def test_other_libraries_keep_their_debug_lines_to_themselves_and_flower_shares_the_format(

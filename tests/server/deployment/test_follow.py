@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from fieldfare.errors import BudgetRefused, Interrupted, LedgerError, Refused
+from fieldfare_flower.logs import JsonFormatter
 from fieldfare_server.deployment import submit as submit_module
-from fieldfare_server.deployment.submit import FlowerError, follow
+from fieldfare_server.deployment.submit import FlowerError, follow, submit_and_follow
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy
@@ -100,6 +103,22 @@ def test_what_a_coordinator_refuses_is_the_submitters_refusal(
     with pytest.raises(kind, check=coded(code)) as refused:
         follow(home(tmp_path), "0" * 12, REFUSED.format(f"fieldfare.errors.{last}"), lambda line: None)
     assert (str(refused.value), refused.value.nearest) == (last.partition(": ")[2], nearest)
+
+
+def test_a_coordinator_that_logs_as_json_refuses_as_one_that_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its traceback stands in one line then: `fieldfare run` quoted the line, and ended as of a broken program."""
+    try:
+        raise BudgetRefused("a run of 8", 'of "all" 40 users.', "7.5")
+    except BudgetRefused:
+        record = logging.LogRecord("flwr", logging.ERROR, "", 0, "raised", None, sys.exc_info())
+    flwr = tmp_path / "flwr"
+    flwr.write_text(f"#!{sys.executable}\nprint({JsonFormatter().format(record)!r})\n")
+    flwr.chmod(0o700)
+    monkeypatch.setattr(submit_module, "program", lambda name: str(flwr))
+    with pytest.raises(BudgetRefused, check=coded("budget-refused", '"all" 40 users', "7.5")):
+        submit_and_follow(home(tmp_path), "127.0.0.1:1", lambda line: None, run_id="0" * 12, detach=False)
 
 
 @pytest.mark.parametrize(
