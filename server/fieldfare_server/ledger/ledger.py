@@ -134,7 +134,7 @@ class Ledger(HeadKeys, Nodes, Tokens, metaclass=Shown):
                     code="home-is-no-directory",
                 )
             if not database.exists and not create:
-                raise NoLedger(f"ledger {database.name}", "there is none.", "create one: `fieldfare population create`")
+                raise NoLedger(f"ledger {database.name}", "there is none.", "--home, or `fieldfare population create`")
             if create and database.is_empty:
                 _require_no_held_head(database, head_file)
                 schema.upgrade(database)
