@@ -28,6 +28,7 @@ def failed(output: str) -> Counter[str]:
 def main(runs: int, arguments: list[str]) -> int:
     """Exit status: 0 where every test passed every time."""
     command = [sys.executable, str(HERE / "quick.py"), "-p", "tests.support.again", f"--again={runs}", *arguments]
+    command += ["-o", "timeout_func_only=true"]  # else one timer for all runs of a test
     began = time.monotonic()
     load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:

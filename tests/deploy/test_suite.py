@@ -191,6 +191,16 @@ def test_what_waits_is_run_again_from_its_beginning_and_nothing_else(tmp_path: P
     assert ((tmp_path / "waits").read_text(), (tmp_path / "counts").read_text()) == ("1111", "1")
 
 
+def test_each_of_many_runs_has_the_time_that_one_has(tmp_path: Path) -> None:
+    """One timer for all had ended four slow tests of a busy machine."""
+    (tmp_path / "test_slow.py").write_text(
+        "import time\n\ndef test_slow():\n    for _ in range(9):\n        time.sleep(0.1)\n"
+    )
+    command = [sys.executable, str(ROOT / "tests/flaky.py"), "3", str(tmp_path), "-o", "timeout=2.2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout
+
+
 FAKES = {
     "make": 'echo "$@" >>"$CALLED"',
     "git": "echo $TURN",
