@@ -125,13 +125,15 @@ class Masking:
     @classmethod
     def read(cls, content: RecordDict) -> Masking | None:
         """What an instruction says of masks; None for none. Raises `BadReply` for anything else."""
-        record = records_of(content, ConfigRecord).get(MASKING)
-        if record is None:
+        records = records_of(content, ConfigRecord)
+        if (record := records.get(MASKING)) is None:
             return None
+        if HEADER not in records:  # what answers Flower's own messages does not mask
+            raise BadReply("schema", "masks without a header")
         blinder, log2, bits, plan, shares, weights, config = _fields(record, _MASKING)
         numbers = bool(shares) and all(type(v) is float and 0 <= v < math.inf for v in (*shares, *weights))
         # Beyond 2^900 the spacing would leave float64's range in a product; shares above 1 would outweigh the clip.
-        queries = records_of(content, ConfigRecord).get(HEADER, ConfigRecord()).get("queries", 1)
+        queries = records[HEADER].get("queries", 1)
         if abs(log2) > 900 or bits not in RINGS or not numbers or sum(shares) > 1 + 1e-12 or len(shares) != queries:
             raise BadReply("schema", "no ring, weights, and share of each query")
         said = blinder, log2, bits, plan, tuple(shares), tuple(weights), config, str(record.get("head", ""))
