@@ -31,8 +31,8 @@ from fieldfare_flower import logs
 from fieldfare_flower.masked import UNBOUND
 from fieldfare_flower.messages import HEADER, MASKING, TRAIN, PlainInstruction, read_metrics, records_of
 
-# Whether an outer mod answers the message of just now.
-_guarding: ContextVar[bool] = ContextVar("guarding", default=False)
+# Whether an outer one of these mods answers the message of just now.
+guarding: ContextVar[bool] = ContextVar("guarding", default=False)
 # Whether the answer to it was clipped, charged and masked as its header says, whatever it is called.
 answered: ContextVar[bool] = ContextVar("answered", default=False)
 MASKED, CHARGED = "masked", "charged"
@@ -73,13 +73,8 @@ def budget(message: Message, context: Context, call_next: Handler) -> Message:
     return _guarded(message, context, call_next, CHARGED)
 
 
-def is_guarded() -> bool:
-    """Return whether one of these mods has looked at the message that is answered just now."""
-    return _guarding.get()
-
-
 def _guarded(message: Message, context: Context, call_next: Handler, needed: str) -> Message:
-    if not is_guarded():
+    if not guarding.get():
         return without_text(lambda message, context: _answer(message, context, call_next, needed))(message, context)
     _require(needed, context)
     return call_next(message, context)
@@ -111,11 +106,11 @@ def _answer(message: Message, context: Context, call_next: Handler, needed: str)
     sent = {name: array for record in records_of(content, ArrayRecord).values() for name, array in record.items()}
     # Now: the app may empty the record that it gets.
     before = {name: np.array(sent[name].numpy()) for name in told.trained}
-    token = _guarding.set(True)
+    token = guarding.set(True)
     try:
         reply = call_next(message, context)
     finally:
-        _guarding.reset(token)
+        guarding.reset(token)
     if masking is None:
         return reply
     if reply.has_error():

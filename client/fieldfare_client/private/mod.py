@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from fieldfare.errors import WrongForm
 from fieldfare_client import budget
 from fieldfare_client.masking import masking_of
-from fieldfare_client.mods import answered, is_guarded
+from fieldfare_client.mods import answered, guarding
 from fieldfare_client.private.node import CLIPPING_NORM, norm_of
 from fieldfare_client.told import Handler
 from fieldfare_flower.messages import HEADER, QUERY_USERS, TRAIN, records_of
@@ -39,7 +39,7 @@ def clip_reply(message: Message, context: Context, call_next: Handler) -> Messag
     trains = kind.partition(".")[0] == TRAIN
     if trains and HEADER in configs:
         return _by_own_loop(message, context, call_next)
-    if not is_guarded() and kind != QUERY_USERS:
+    if not guarding.get() and kind != QUERY_USERS:
         budget.refuse_plain()
         masking_of(context, content if trains else RecordDict())
     if not trains:
