@@ -14,6 +14,7 @@ import os
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,8 @@ def measure(numel: int, nodes: int, round: int) -> dict[str, float]:
         instruction = digest_of_instruction(sent)
         files = [Path(directory) / f"{node}.key" for node in range(nodes)]
         blinder.admit({read_node_key(make_node_key(file)): file.name for file in files})
-        total = MaskedSum(occasion, numel, ring.bits, plan, blinder.hello("bench", plan).nodes, instruction=instruction)
+        about = MasksAsked("bench", round, 0, numel, ring.bits, plan, instruction)
+        total = MaskedSum(about, blinder.hello("bench", plan).nodes)
         node_seconds, server_seconds = [], 0.0
         for node in range(nodes):
             context = Context(1, node, {NODE_KEY: str(files[node])}, RecordDict(), {})
@@ -74,9 +76,7 @@ def measure(numel: int, nodes: int, round: int) -> dict[str, float]:
             if not total.add(reply, 1, node):
                 raise RuntimeError(f"a reply was refused: {total.rejects}")
             server_seconds += time.process_time() - began
-        asked = MasksAsked(
-            "bench", round, 0, numel, ring.bits, plan, instruction, tuple(range(nodes)), tuple(total.seals)
-        )
+        asked = replace(about, nodes=tuple(range(nodes)), seals=tuple(total.seals))
         began = time.process_time()
         answer = blinder.answer(asked.write())
         blinder_seconds = time.process_time() - began

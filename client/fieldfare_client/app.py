@@ -29,6 +29,7 @@ from fieldfare import clipping
 from fieldfare.errors import BadInput, NotGiven, WrongForm
 from fieldfare.names import QUESTION
 from fieldfare.schema import Schema
+from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare.task import Task, load_task
 from fieldfare_client import budget, witness
 from fieldfare_client.check import check_task
@@ -140,11 +141,15 @@ def preload() -> None:
 
 
 def task_name(context: Context) -> str:
-    """Return the task that this node trains. Raises `BadInput` where no configuration names one."""
-    node, run = context.node_config, context.run_config
-    name = node.get("task") or os.environ.get("FIELDFARE_TASK") or run.get("task")
-    if not name:
-        raise NotGiven("task", "neither the node nor the run says which task to train.", 'node-config task="flights"')
+    """Return the task that this node trains. Raises `BadInput` where no configuration names one.
+
+    The task says who its users are: where a node keeps their budget, a run's raises `NodeBudgetRefused`.
+    """
+    own, near = context.node_config.get("task") or os.environ.get("FIELDFARE_TASK"), 'node-config task="flights"'
+    if not (name := own or context.run_config.get("task")):
+        raise NotGiven("task", "neither the node nor the run says which task to train.", near)
+    if not own and budget.is_kept() and own_data.tally_here() is None:
+        raise NodeBudgetRefused(f"task {str(name)[:80]!r} of the run", nearest=near, reason="no-task")
     return str(name)
 
 

@@ -32,7 +32,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from fieldfare.accounting.filter import Price, Terms
 from fieldfare.atomic import make_file
-from fieldfare.blinder_noise import BlinderNoise
+from fieldfare.blinder_noise import BlinderNoise, terms_of
 from fieldfare.errors import BadInput, Differs, NotAllowed, OutOfRange, Unreadable, Unsupported
 from fieldfare.masking.boxes import receipt_key, unseal, write_key
 from fieldfare.masking.receipts import BlinderHead, next_row
@@ -152,7 +152,7 @@ class Blinder:
             noise = approved and approved[2]
             fits = approved is not None and (noise is None or _fits(journal, run, noise))
             nodes = _admitted(journal)
-        return Hello(nodes, (noise.terms if noise else ()) if fits else None, head)
+        return Hello(nodes, (terms_of(noise.multiplier, noise.privatiser) if noise else ()) if fits else None, head)
 
     def _head(self, journal: sqlite3.Connection) -> str:
         """Where the journal ends, signed while nobody writes to it: of two ends the later one is no earlier row."""
@@ -228,7 +228,7 @@ class Blinder:
 
     def _open(self, asked: MasksAsked) -> Iterable[bytes]:
         """The seeds of its boxes. Raises `MasksRefused` unless each was signed and made for its reply."""
-        for purpose, seal in zip(asked.purposes(), asked.seals, strict=True):
+        for purpose, seal in zip(map(asked.purpose, asked.nodes), asked.seals, strict=True):
             if not seal.is_signed(purpose, asked.bits):
                 raise MasksRefused(asked, "masks-box")
             try:

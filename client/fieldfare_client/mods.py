@@ -11,7 +11,7 @@ Nodes that share a file of charges and name neither are one user there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 
 import numpy as np
@@ -26,15 +26,15 @@ from fieldfare_client import budget as own_budget
 from fieldfare_client import witness
 from fieldfare_client.masking import BLINDER, NotMasked, mask_reply, masking_of
 from fieldfare_client.settings import TrainingSettings
-from fieldfare_client.told import without_text
+from fieldfare_client.told import Handler, without_text
 from fieldfare_flower import logs
 from fieldfare_flower.masked import UNBOUND
 from fieldfare_flower.messages import HEADER, MASKING, TRAIN, PlainInstruction, read_metrics, records_of
 
-Call = Callable[[Message, Context], Message]
-
-# Whether an outer mod answers the message of just now.
-_guarding: ContextVar[bool] = ContextVar("guarding", default=False)
+# Whether an outer one of these mods answers the message of just now.
+guarding: ContextVar[bool] = ContextVar("guarding", default=False)
+# Whether the answer to it was clipped, charged and masked as its header says, whatever it is called.
+answered: ContextVar[bool] = ContextVar("answered", default=False)
 MASKED, CHARGED = "masked", "charged"
 
 
@@ -42,7 +42,7 @@ class AppFailed(FieldfareError):
     """The app answered with an error, whose text stays at the node."""
 
 
-def masked(message: Message, context: Context, call_next: Call) -> Message:
+def masked(message: Message, context: Context, call_next: Handler) -> Message:
     """Let nothing leave this node but masked sums: a mod for an app of Flower's whose node is one user.
 
     The node's configuration names the blinder and the node's key (`blinder`, `node-key`). What the app replies beside
@@ -58,7 +58,7 @@ def masked(message: Message, context: Context, call_next: Call) -> Message:
     return _guarded(message, context, call_next, MASKED)
 
 
-def budget(message: Message, context: Context, call_next: Call) -> Message:
+def budget(message: Message, context: Context, call_next: Handler) -> Message:
     """Charge this node's user in the node's own file before the app is called: a mod, as `masked`.
 
     The server's strategy says what a round costs: `ff.PrivateStrategy(..., charge_on_nodes=True)`, or a masked plan.
@@ -73,13 +73,8 @@ def budget(message: Message, context: Context, call_next: Call) -> Message:
     return _guarded(message, context, call_next, CHARGED)
 
 
-def is_guarded() -> bool:
-    """Return whether one of these mods has looked at the message that is answered just now."""
-    return _guarding.get()
-
-
-def _guarded(message: Message, context: Context, call_next: Call, needed: str) -> Message:
-    if not is_guarded():
+def _guarded(message: Message, context: Context, call_next: Handler, needed: str) -> Message:
+    if not guarding.get():
         return without_text(lambda message, context: _answer(message, context, call_next, needed))(message, context)
     _require(needed, context)
     return call_next(message, context)
@@ -93,7 +88,7 @@ def _require(needed: str, context: Context) -> None:
         raise NotMasked("an instruction without masks", "this node's app has mods=[ff.masked].")
 
 
-def _answer(message: Message, context: Context, call_next: Call, needed: str) -> Message:
+def _answer(message: Message, context: Context, call_next: Handler, needed: str) -> Message:
     """Answer by the app, under the node's own rules; in clear where no mask is asked for and none needed."""
     logs.configure_app()
     content = message.content
@@ -111,16 +106,17 @@ def _answer(message: Message, context: Context, call_next: Call, needed: str) ->
     sent = {name: array for record in records_of(content, ArrayRecord).values() for name, array in record.items()}
     # Now: the app may empty the record that it gets.
     before = {name: np.array(sent[name].numpy()) for name in told.trained}
-    token = _guarding.set(True)
+    token = guarding.set(True)
     try:
         reply = call_next(message, context)
     finally:
-        _guarding.reset(token)
+        guarding.reset(token)
     if masking is None:
         return reply
     if reply.has_error():
         raise AppFailed(f"the app answered with an error: {reply.error.reason}")
     update, riding = _clipped(told, before, reply.content)
+    answered.set(True)
     return Message(mask_reply(masking, context, cost, told.occasion, update, 1, riding), reply_to=message)
 
 

@@ -52,6 +52,11 @@ from fieldfare.streams.base import Stream
 SPARE = 2.0**-20
 
 
+def terms_of(multiplier: float, privatiser: Privatiser) -> tuple[float, ...]:
+    """What a run must know of such noise before it begins: multiplier, and log2 of the spacing; () of none."""
+    return (multiplier, float(privatiser.spacing_log2)) if multiplier else ()
+
+
 @dataclass(frozen=True)
 class BlinderNoise:
     """The noise that a blinder adds in runs of one plan. Its fields are finite JSON, as the blinder keeps them."""
@@ -81,11 +86,6 @@ class BlinderNoise:
     def privatiser(self) -> Privatiser:
         """Its noise in cells, on the grid of the run."""
         return Privatiser(self.std, Grid(self.spacing), bits=self.bits)
-
-    @property
-    def terms(self) -> tuple[float, float]:
-        """What a run must know of it before it begins: the multiplier, and the binary logarithm of the spacing."""
-        return self.multiplier, float(self.privatiser.spacing_log2)
 
     def stream(self, numel: int, noise: SecureNoise, nonces: Sequence[bytes]) -> Stream:
         """Its rows, from row 0 on. nonces: of the rounds, kept by reference."""

@@ -44,6 +44,7 @@ REASONS = {
     "too-soon": "users were asked sooner after their last round than the plan allows",
     "out-of-turn": "users were asked for a round that the plan does not have for them",
     "older-charges": "the node's own file of charges is an older copy, or another one",
+    "no-task": "the node names no task, and the run's would say who its users are",
     "no-memory": "the node's own charges or settings cannot be read or written, or SciPy is missing",
 }
 

@@ -125,13 +125,15 @@ class Masking:
     @classmethod
     def read(cls, content: RecordDict) -> Masking | None:
         """What an instruction says of masks; None for none. Raises `BadReply` for anything else."""
-        record = records_of(content, ConfigRecord).get(MASKING)
-        if record is None:
+        records = records_of(content, ConfigRecord)
+        if (record := records.get(MASKING)) is None:
             return None
+        if HEADER not in records:  # what answers Flower's own messages does not mask
+            raise BadReply("schema", "masks without a header")
         blinder, log2, bits, plan, shares, weights, config = _fields(record, _MASKING)
         numbers = bool(shares) and all(type(v) is float and 0 <= v < math.inf for v in (*shares, *weights))
         # Beyond 2^900 the spacing would leave float64's range in a product; shares above 1 would outweigh the clip.
-        queries = records_of(content, ConfigRecord).get(HEADER, ConfigRecord()).get("queries", 1)
+        queries = records[HEADER].get("queries", 1)
         if abs(log2) > 900 or bits not in RINGS or not numbers or sum(shares) > 1 + 1e-12 or len(shares) != queries:
             raise BadReply("schema", "no ring, weights, and share of each query")
         said = blinder, log2, bits, plan, tuple(shares), tuple(weights), config, str(record.get("head", ""))
@@ -190,19 +192,18 @@ class MasksAsked:
     bits: int  # of a word
     plan: str  # its SHA-256, hex
     instruction: str  # `digest_of_instruction`, the same of all nodes
-    nodes: tuple[int, ...]
-    seals: tuple[Seal, ...]  # of each of `nodes`, in the same order
+    nodes: tuple[int, ...] = ()
+    seals: tuple[Seal, ...] = ()  # of each of `nodes`, in the same order
 
-    def purposes(self) -> list[Purpose]:
-        """What each box must have been made for. `Purpose.info` raises `BadInput` where no run has such a reply."""
-        about = (self.run, self.round, self.attempt)
-        return [Purpose(*about, node, self.numel, self.plan, self.instruction) for node in self.nodes]
+    def purpose(self, node: int) -> Purpose:
+        """What the box of `node` must have been made for. `Purpose.info` refuses what no run has."""
+        return Purpose(self.run, self.round, self.attempt, node, self.numel, self.plan, self.instruction)
 
     def digest(self) -> str:
         """SHA-256, hex, of the question: of what each box must be for, of each box and who signed it."""
         hasher = hashlib.sha256(b"fieldfare.masks.v1\0" + self.bits.to_bytes(8, "big"))
-        for purpose, seal in zip(self.purposes(), self.seals, strict=True):
-            hasher.update(purpose.info() + seal.box + seal.key.encode())
+        for node, seal in zip(self.nodes, self.seals, strict=True):
+            hasher.update(self.purpose(node).info() + seal.box + seal.key.encode())
         return hasher.hexdigest()
 
     def write(self) -> RecordDict:
@@ -213,7 +214,7 @@ class MasksAsked:
 
     @classmethod
     def read(cls, content: RecordDict) -> MasksAsked:
-        """Raises `BadReply` on anything but a well-formed question; what no reply can be for, `purposes` refuses."""
+        """Raises `BadReply` on anything but a well-formed question; what no reply can be for, `purpose` refuses."""
         record = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
         run, round, attempt, numel, bits, plan, instruction, nodes, seals = _fields(record, _ASKED)
         numbers = bits in RINGS and all(0 <= number < 1 << 62 for number in (round, attempt, numel))
@@ -250,8 +251,8 @@ class Hello:
     """What a blinder answers to `query.users`: it hosts nobody."""
 
     nodes: frozenset[str]  # the keys that it admitted, 64 hex digits each
-    # `BlinderNoise.terms` of the plan that it was asked about, () where it adds none; None: it has not approved the
-    # plan, or does not let the run begin.
+    # `blinder_noise.terms_of` its noise under the plan that it was asked about; None: it has not approved the plan, or
+    # does not let the run begin.
     noise: tuple[float, ...] | None
     head: str = field(compare=False)  # where its journal ends now, a line of `BlinderHead`
 

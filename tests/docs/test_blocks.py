@@ -51,7 +51,7 @@ NOT_RUN = {
     ("questions.md", "@ff.private.measure"): "needs a Flower app: tests/server/run/test_asking_apps.py",
     ("questions.md", "fieldfare ask question.toml --superlink"): "needs a SuperLink: tests/e2e/test_flower_engines.py",
     **{
-        ("masked-sums.md", begins): "minutes of SuperNodes: tests/e2e/test_masked_federation.py starts the same"
+        ("masked-sums.md", begins): "minutes of SuperNodes: tests/e2e/test_masked_page.py types the whole page"
         for begins in ("export FIELDFARE_HOME=$PWD/server", "python -m fieldfare_client.budget show --file node-0")
     },
     ("head.md", "fieldfare-head-v1"): "a format",

@@ -12,6 +12,7 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ class World:
             self.replies.append(mask_reply(masking, context, cost, RUN, np.ones(NUMEL, np.float32), 1, ()))
         total = self.sum()
         assert all(total.add(reply, 1, node) for node, reply in enumerate(self.replies))
-        self.asked = MasksAsked("run", 3, 1, NUMEL, 32, PLAN, INSTRUCTION, (0, 1, 2), tuple(total.seals))
+        self.asked = replace(total.about, nodes=(0, 1, 2), seals=tuple(total.seals))
         self.answer = self.blinder.answer(self.asked.write())
         instruction = RecordDict({HEADER: PlainInstruction(RUN, {}, ("w",), (1.0,)).write()})
         masking.write(instruction)
@@ -87,7 +88,7 @@ class World:
 
     def sum(self) -> MaskedSum:
         admitted = self.blinder.hello("run", PLAN).nodes
-        return MaskedSum(RUN, NUMEL, 32, PLAN, admitted, instruction=INSTRUCTION)
+        return MaskedSum(MasksAsked("run", 3, 1, NUMEL, 32, PLAN, INSTRUCTION), admitted)
 
     def add(self, content: RecordDict) -> None:
         """A reply that is not the honest one adds nothing, and names its reason."""

@@ -44,7 +44,8 @@ class Sides:
         return made
 
     def add(self, name: str, file: str, overlay: str = "", **environment: str) -> Federation:
-        """Make the side `name` of a compose file of deploy/apart, and a text laid over it; it starts nothing."""
+        """Make the side `name` of a compose file of deploy/apart, and a text laid over it; it starts nothing. Volumes
+        of an earlier one, whose test was killed, go."""
         there = self.directory / name
         (there / "exchange").mkdir(parents=True)
         (there / "data").mkdir()
@@ -52,6 +53,7 @@ class Sides:
         known = {"FIELDFARE_IMAGE": self._image, "FIELDFARE_NODE_IMAGE": self._image, "FIELDFARE_GATE": self.gate}
         known |= {"FIELDFARE_NODE": name, "FIELDFARE_DATA": str(there / "data"), **environment}
         self.others[name] = self._side(name, [file], overlay, known)
+        self.others[name].down()
         return self.others[name]
 
     def up(self) -> None:

@@ -83,8 +83,8 @@ class Reader:
         if FROM_THE_TOP in block.before:
             self.here = self.top
 
-    def run(self, block: Block) -> None:
-        """Run a block of shell or Python; raises `AssertionError` with its output where it fails."""
+    def run(self, block: Block, seconds: int = 280) -> str:
+        """Run a block of shell or Python; returns its output, or raises `AssertionError` with it where it fails."""
         if block.language == "python":
             command = [sys.executable, "-c", block.text]
             named = re.match(r"# (\w+\.py)\n", block.text)
@@ -95,13 +95,13 @@ class Reader:
             command = ["bash", "-c", script]
         left = self.top.parent / "left"
         env = {**self.env, "LEFT": str(left), "PWD": str(self.here)}
-        done = subprocess.run(
-            command, cwd=self.here, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280
-        )
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run(command, cwd=self.here, env=env, text=True, timeout=seconds, **both)
         assert done.returncode == 0, f"{block.page}, {block.name!r}:\n{block.text}\n{done.stdout}"
         if block.language != "python":
             here, self.env["FIELDFARE_HOME"] = left.read_text().splitlines()
             self.here = Path(here)
+        return done.stdout
 
     def _with_run(self, script: str) -> str:
         """`RUN` stands for the id of the newest run, as in the help of every command."""

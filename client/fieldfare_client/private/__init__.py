@@ -49,7 +49,7 @@ from flwr.app import Context, Message
 from fieldfare.errors import Unknown
 from fieldfare.trees import refuse_trees
 from fieldfare_client.private.checking import check
-from fieldfare_client.private.mod import Call, clip_reply
+from fieldfare_client.private.mod import clip_reply
 from fieldfare_client.private.node import (
     AppNode,
     Build,
@@ -66,13 +66,11 @@ from fieldfare_client.private.node import (
 from fieldfare_client.private.node import (
     WrongDialect as WrongDialect,
 )
-from fieldfare_client.told import TELLING, tell
+from fieldfare_client.told import TELLING, Handler, tell
 from fieldfare_flower.client_apps import is_registered
 
 __all__ = ["check", "measure", "metric", "train", "users"]
 
-
-Handler = Callable[[Message, Context], Message]
 
 _lists: dict[str, UserList] = {}
 """The last list of users of each module."""
@@ -217,7 +215,7 @@ class Private(_Module):
     train = staticmethod(train)
     users = staticmethod(users)
 
-    def __call__(self, message: Message, context: Context | None = None, call_next: Call | None = None) -> Message:
+    def __call__(self, message: Message, context: Context | None = None, call_next: Handler | None = None) -> Message:
         if context is None or call_next is None:
             raise TypeError(
                 "ff.private is a mod, ClientApp(mods=[ff.private]); decorators are @ff.private.train(build) and "

@@ -4,46 +4,46 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from fieldfare.errors import WrongForm
 from fieldfare_client import budget
 from fieldfare_client.masking import masking_of
-from fieldfare_client.mods import is_guarded
+from fieldfare_client.mods import answered, guarding
 from fieldfare_client.private.node import CLIPPING_NORM, norm_of
-from fieldfare_flower.masked import MASKED
-from fieldfare_flower.messages import HEADER, TRAIN, UPDATE, records_of
+from fieldfare_client.told import Handler
+from fieldfare_flower.messages import HEADER, QUERY_USERS, TRAIN, records_of
 
 log = logging.getLogger("fieldfare.client")
 
-Call = Callable[[Message, Context], Message]
 
-
-def clip_reply(message: Message, context: Context, call_next: Call) -> Message:
+def clip_reply(message: Message, context: Context, call_next: Handler) -> Message:
     """Clip what a plain `train` reply changes to the norm under `clipping_norm` of its instruction.
 
     The norm is that of all floating arrays together, as for Flower's own `fixedclipping_mod`. Other arrays
     leave as they came: integers cannot be shortened. Everything but a plain `train`, and every error reply,
-    passes unchanged. The server clips again, whatever a node sends.
+    passes unchanged; but where the node names a blinder or keeps a budget, the app's evaluations and queries are
+    refused, too. The server clips again, whatever a node sends.
 
     Raises:
-        NodeBudgetRefused: this node keeps a budget of its own, and a plain instruction carries no charge.
-        NotMasked: this node sends masked sums only, and a plain instruction has no masks.
+        NodeBudgetRefused: this node keeps a budget of its own, and a plain message carries no charge.
+        NotMasked: this node sends masked sums only, and a plain message has no masks.
         BadInput: the reply's arrays are not those of the instruction, so that they cannot be clipped. Nothing
             leaves.
     """
-    if message.metadata.message_type.partition(".")[0] != TRAIN:
-        return call_next(message, context)
-    content, configs = message.content, records_of(message.content, ConfigRecord)
-    if HEADER in configs:
-        return _of_own_loop(call_next(message, context))
-    if not is_guarded():
+    content, configs, kind = message.content, records_of(message.content, ConfigRecord), message.metadata.message_type
+    trains = kind.partition(".")[0] == TRAIN
+    if trains and HEADER in configs:
+        return _by_own_loop(message, context, call_next)
+    if not guarding.get() and kind != QUERY_USERS:
         budget.refuse_plain()
-        masking_of(context, message.content)
+        masking_of(context, content if trains else RecordDict())
+    if not trains:
+        return call_next(message, context)
     norms = [norm_of(record) for record in configs.values() if CLIPPING_NORM in record]
     if not norms:
         _warn_of_no_norm()
@@ -61,12 +61,15 @@ def clip_reply(message: Message, context: Context, call_next: Call) -> Message:
     return reply
 
 
-def _of_own_loop(reply: Message) -> Message:
-    """Return a reply of the cohort dialect, whose loop has clipped, charged and masked by itself.
+def _by_own_loop(message: Message, context: Context, call_next: Handler) -> Message:
+    """Return the reply of an own loop in the cohort dialect, which has clipped, charged and masked by itself.
 
-    Raises `BadInput` for an app's own: a server that adds a header to Flower's instruction is answered by nobody.
+    Raises `BadInput` for an app's own: a server that adds a header to Flower's instruction is answered by nobody,
+    whatever the app calls its arrays.
     """
-    if not reply.has_error() and not set(records_of(reply.content, ArrayRecord)) <= {UPDATE, MASKED}:
+    answered.set(False)
+    reply = call_next(message, context)
+    if not (answered.get() or reply.has_error()):
         why = "is of the cohort dialect, and this app is Flower's own."
         raise WrongForm("the instruction", why, "dialect = 'plain'")
     return reply

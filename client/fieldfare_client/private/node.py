@@ -31,6 +31,7 @@ from fieldfare.questions import Question, parse
 from fieldfare.schema import Arrays, pseudonyms
 from fieldfare_client import budget, forked, witness
 from fieldfare_client.masking import mask_reply, masking_of
+from fieldfare_client.mods import answered
 from fieldfare_client.own_randomness import own_randomness, uses_cuda
 from fieldfare_client.private.local_arrays import LocalArrays
 from fieldfare_client.private.progress import Progress
@@ -213,6 +214,7 @@ class AppNode:
                     raise NotNow("a masked reply", why, "a longer run.round_timeout")
                 content = mask_reply(masking, context, cost, read.occasion, flat, len(asked), riders)
             own_data.note(len(asked), failures, content)
+        answered.set(True)
         return Message(content, reply_to=message)
 
     def _answer_plainly(self, message: Message, context: Context, users: Mapping[int, str]) -> Message:

@@ -15,7 +15,7 @@ from flwr.app import Context, RecordDict
 from typer.testing import CliRunner
 
 from fieldfare.accounting.filter import gauge
-from fieldfare.blinder_noise import SPARE, BlinderNoise
+from fieldfare.blinder_noise import SPARE, BlinderNoise, terms_of
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
 from fieldfare.masking.boxes import read_key, read_node_key, write_key
@@ -181,14 +181,14 @@ def test_a_whole_run_is_charged_with_its_first_answer(tmp_path: Path) -> None:
     world = World(tmp_path, a_plan, numel=6)
     delta = a_plan.privacy.delta
     world.blinder.limit(gauge(1.5 * noise.mu_squared, delta, 0.0), delta)
-    assert world.blinder.hello("one", a_plan.digest()).noise == noise.terms
+    assert world.blinder.hello("one", a_plan.digest()).noise == terms_of(noise.multiplier, noise.privatiser)
     assert world.blinder.rows("charges") == []
     for round in range(ROUNDS):
         world.noise(a_plan, round, "one")
         assert world.blinder.rows("charges") == [("one", a_plan.digest(), noise.mu_squared)]
     # There is no room for a second run: it may not begin, and is not answered.
     assert world.blinder.hello("two", a_plan.digest()).noise is None
-    assert world.blinder.hello("one", a_plan.digest()).noise == noise.terms
+    assert world.blinder.hello("one", a_plan.digest()).noise == terms_of(noise.multiplier, noise.privatiser)
     with pytest.raises(MasksRefused, check=coded("masks-budget")):
         world.noise(a_plan, 0, "two")
     assert len(world.blinder.rows("answers")) == ROUNDS

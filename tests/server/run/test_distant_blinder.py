@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from fieldfare.blinder_noise import BlinderNoise
+from fieldfare.blinder_noise import BlinderNoise, terms_of
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, Refused
 from fieldfare.masking.boxes import receipt_key, write_key
 from fieldfare.masking.receipts import BlinderHead, BlinderWentBack, Receipt
@@ -521,7 +521,8 @@ def test_what_a_hello_costs_does_not_grow_with_the_plans_and_runs_before(tmp_pat
             read.clear()
             with patch.context() as counted:
                 counted.setattr(sqlite3, "connect", counting)
-                for asked, known in ((a_plan.digest(), noise.terms), ("ab" * 32, None)):
+                terms = terms_of(noise.multiplier, noise.privatiser)
+                for asked, known in ((a_plan.digest(), terms), ("ab" * 32, None)):
                     assert blinder.hello("run", asked).noise == known
             taken.append((len(steps), len(read)))
     assert taken == [taken[0]] * 3

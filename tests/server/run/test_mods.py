@@ -403,6 +403,19 @@ def test_a_header_makes_no_app_of_flowers_answer_uncharged(tmp_path: Path, monke
         content = RecordDict({"arrays": vector_arrays(), "config": ConfigRecord({"clipping_norm": 1.0}), **more})
         with pytest.raises((BadInput, NodeBudgetRefused)):
             app_of(ff.private)(Message(content, 1, "train"), context)
+    app = ClientApp(mods=[ff.private])
+    app.train()(lambda message, context: Message(message.content, reply_to=message))  # under the server's own names
+    content["update"] = content.pop("arrays")
+    with pytest.raises(BadInput, check=coded("wrong-form", "the instruction")):
+        app(Message(content, 1, "train"), context)
+    with pytest.raises(NodeBudgetRefused):
+        app_of(ff.private)(Message(RecordDict({"arrays": vector_arrays()}), 1, "evaluate"), context)
+
+
+@pytest.mark.parametrize("mods", [(ff.masked, ff.private), (ff.private, ff.masked)])
+def test_a_masked_app_may_have_the_mod_that_clips_too(tmp_path: Path, mods: Any) -> None:
+    grid, _, _ = run(tmp_path, app_of(*mods), aggregation=MASKED_TABLE)
+    assert all(set(reply.content) == {HEADER, MASKED, "report"} for reply in grid.replies)
 
 
 class Real(Watched):

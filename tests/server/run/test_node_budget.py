@@ -41,10 +41,12 @@ from fieldfare.signed_head import SignedHead
 from fieldfare.signed_terms import FORMAT, REASONS, NodeBudgetRefused, RunTerms, SignedTerms
 from fieldfare_client import budget
 from fieldfare_client.app import _checked
+from fieldfare_client.app import app as client_app
 from fieldfare_client.budget.__main__ import main
 from fieldfare_client.budget.charges import Charges, create
 from fieldfare_client.budget.settings import NodeBudget
 from fieldfare_client.training.trainer import Trainer
+from fieldfare_flower.local_grid import assume_task_identity
 from fieldfare_flower.messages import (
     HEADER,
     MASKED_VERSION,
@@ -54,6 +56,7 @@ from fieldfare_flower.messages import (
     read_terms,
     write_question,
     write_terms,
+    write_users_query,
 )
 from fieldfare_flower.npy import BadReply
 from fieldfare_server.files.home import StateDirectory
@@ -328,6 +331,26 @@ def test_a_plain_instruction_is_refused(
         assert reply.error.reason == "<class 'NodeBudgetRefused'> no-terms"
         assert "'no-terms'" in caplog.text  # the node's operator, too, finds the word in the page's table
     assert not trained
+
+
+def test_the_run_does_not_say_who_a_nodes_users_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan's `[task] user = "visit"` would give a person as many budgets as visits."""
+    state, tiny = home(tmp_path, epsilon=3.0), "support.federation:TinyTask"
+    agree(state, tmp_path / "node", monkeypatch)
+    assume_task_identity()
+
+    def said(node: str, run: str) -> str:
+        named = [{"task": task} if task else {} for task in (node, run)]
+        context = Context(1, 2, named[0], RecordDict(), named[1])  # type: ignore[arg-type]
+        reply = client_app(Message(write_users_query("run"), 2, "query.users"), context)
+        return str(reply.error.reason).split()[-1] if reply.has_error() else ""
+
+    assert [said("", tiny), said(tiny, ""), said(tiny, "digits?users=7")] == ["no-task", "no-terms", "no-terms"]
+    monkeypatch.setenv("FIELDFARE_TASK", tiny)
+    assert said("", "digits?users=7") == "no-terms"
+    monkeypatch.delenv("FIELDFARE_TASK")
+    monkeypatch.delenv(budget.VARIABLE)
+    assert not said("", tiny)
 
 
 # -- one instruction --------------------------------------------------------------------------------------------------

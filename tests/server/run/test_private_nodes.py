@@ -6,18 +6,23 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from safetensors.torch import load_file
 from torch import nn
 
 from fieldfare.errors import FieldfareError
 from fieldfare_client import private
-from fieldfare_client.masking import BLINDER, NotMasked
+from fieldfare_client.blinder import Blinder
+from fieldfare_client.masking import BLINDER, NODE_KEY, NotMasked, make_node_key
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.local_grid import assume_task_identity
+from fieldfare_flower.masked import Masking, digest_of_config
+from fieldfare_flower.messages import HEADER
+from fieldfare_flower.npy import BadReply
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.masked import rehearse_masks
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
@@ -116,6 +121,43 @@ def test_a_node_of_own_loops_that_names_a_blinder_sends_nothing_in_clear(tmp_pat
     state = home(tmp_path)
     with Session.begin(state, plan(), identity_is_stable=True) as session, pytest.raises(FieldfareError):
         FieldfareStrategy(session).start(nodes(3, **{BLINDER: "ffb1:" + "0" * 64}))
+
+
+@pytest.mark.parametrize("case", ["mod-train", "mod-train.other", "mod-evaluate", "mod-query.other", "loop-train"])
+def test_masks_without_a_header_open_no_way_in_clear(tmp_path: Path, case: str) -> None:
+    """A message that names the node's own blinder, and is Flower's own: what answers it would not mask."""
+    place, _, kind = case.partition("-")
+    mods: list[Any] = [private] if place == "mod" else []
+    called, file = list[int](), tmp_path / "sign"
+    make_node_key(file)
+    context = Context(1, 1, {BLINDER: Blinder(tmp_path / "blinder").public_key, NODE_KEY: str(file)}, RecordDict(), {})
+    content = RecordDict({"arrays": ArrayRecord({"0": Array(np.zeros(3, np.float32))}), HEADER: ConfigRecord()})
+    Masking(str(context.node_config[BLINDER]), -10, 32, "0" * 64, config=digest_of_config({})).write(content)
+    del content[HEADER]
+    app = ClientApp(mods=mods)
+    if mods:
+
+        def answer(message: Message, context: Context) -> Message:
+            called.append(1)
+            return Message(message.content, reply_to=message)
+
+        for name in (None, "other"):
+            named = () if name is None else (name,)
+            app.train(*named)(answer)
+            app.query(*named)(answer)
+        app.evaluate()(answer)
+    else:
+        app.query("users")(private.users(lambda context: ["one"]))
+        build = private.train(lambda: [np.zeros(3, np.float32)])
+        app.train()(build(lambda model, user, context, config: called.append(1)))
+    assume_task_identity()
+    try:
+        app(Message(content, 1, kind), context)
+        refused = "answered in clear"
+    except (FieldfareError, BadReply) as error:
+        refused = type(error).__name__
+    assert refused in ("BadReply", "NotMasked")
+    assert not called
 
 
 @pytest.mark.parametrize("count", [1, 4])

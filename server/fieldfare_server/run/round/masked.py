@@ -20,9 +20,10 @@ import numpy as np
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from fieldfare.blinder_noise import terms_of
 from fieldfare.errors import BadInput, CheckpointError, Interrupted, LedgerError, OutOfTurn
 from fieldfare.lazily import torch
-from fieldfare.masking.boxes import Purpose, read_key
+from fieldfare.masking.boxes import read_key
 from fieldfare.masking.receipts import BlinderWentBack, Receipts
 from fieldfare.masking.words import RINGS, Words
 from fieldfare.plan import Plan
@@ -65,18 +66,14 @@ class BlinderLike(Protocol):
 class MaskedSum(RoundSum):
     """The running sum of one attempt at one round: words, each under its node's mask."""
 
-    occasion: Occasion  # every reply must repeat it
-    numel: int
-    bits: int  # of a word
-    plan: str = ""  # SHA-256, hex
+    about: MasksAsked  # the question about it, so far of no node: every reply must be for it
     admitted: frozenset[str] = frozenset()  # keys of the nodes whose replies the blinder opens
     shares: tuple[float, ...] = (1.0,)  # of the round's privacy, of each query
-    instruction: str = ""  # `digest_of_instruction`
     words: Words = field(init=False)
     seals: list[Seal] = field(default_factory=list, init=False)  # the seeds of the masks in `words`, for the blinder
 
     def __post_init__(self) -> None:
-        self.words = np.zeros(self.numel, RINGS[self.bits][0])
+        self.words = np.zeros(self.about.numel, RINGS[self.about.bits][0])
 
     def add(self, content: RecordDict, sent: int, node: int) -> bool:
         """Add the reply of `node`, which was asked to train `sent` users; returns whether the sum includes it.
@@ -95,12 +92,12 @@ class MaskedSum(RoundSum):
         return True
 
     def _read(self, content: RecordDict, sent: int, node: int) -> tuple[Words, int, Seal]:
-        at = self.occasion
-        words, users, seal = read_reply(content, at, sent, self.numel, self.bits)
-        purpose = Purpose(at.run, at.round, at.attempt, node, self.numel, self.plan, self.instruction)
+        about = self.about
+        occasion = Occasion(about.run, about.round, about.attempt)
+        words, users, seal = read_reply(content, occasion, sent, about.numel, about.bits)
         if seal.key not in self.admitted or any(seal.key == other.key for other in self.seals):
             raise BadReply("node-key", "the blinder has not admitted the node, or it answered already")
-        if not seal.is_signed(purpose, self.bits):
+        if not seal.is_signed(about.purpose(node), about.bits):
             raise BadReply("node-key", "its box is not signed by its key")
         return words, users, seal
 
@@ -144,24 +141,26 @@ class ClosedSum:
         reported = [users.tolist() for users in self.reported]
         meta = {"attempt": self.opened.attempt, "nodes": list(map(str, self.nodes)), "reported": reported}
         meta |= {"seals": seals, "shares": list(total.shares), "rejects": dict(total.rejects)}
-        meta |= {"users": total.users, "bits": total.bits, "instruction": total.instruction}
-        signed = total.words.view(RINGS[total.bits][1])
+        meta |= {"users": total.users, "bits": total.about.bits, "instruction": total.about.instruction}
+        signed = total.words.view(RINGS[total.about.bits][1])
         return files.write_closing(self.opened.index, {"words": torch.from_numpy(signed)}, meta)
 
     @classmethod
-    def read(cls, opened: OpenRound, run: str, files: RunFiles) -> ClosedSum:
-        """The round that `write` wrote. Raises `CheckpointError` if it is missing, or another."""
+    def read(cls, opened: OpenRound, run: str, plan: str, files: RunFiles) -> ClosedSum:
+        """The round that `write` wrote, under `plan`. Raises `CheckpointError` if it is missing, or another."""
         assert opened.closing is not None
         held = files.closing(opened.closing)
         meta: dict[str, Any] = held.meta
         if (held.round, meta.get("attempt")) != (opened.index, opened.attempt):
             raise CheckpointError(f"closed round {opened.index} of run {run}", "its file is of another round.")
         signed, bits = held.tensors["words"].numpy(), int(meta["bits"])
-        total = MaskedSum(Occasion(run, opened.index, opened.attempt), signed.size, bits, shares=tuple(meta["shares"]))
+        # Where an earlier version closed it, its boxes open no more.
+        told = plan, meta.get("instruction", "")
+        about = MasksAsked(run, opened.index, opened.attempt, signed.size, bits, *told)
+        total = MaskedSum(about, shares=tuple(meta["shares"]))
         total.words, total.users = signed.view(RINGS[bits][0]), int(meta["users"])
         total.seals = [Seal(bytes.fromhex(box), key, bytes.fromhex(mark)) for box, key, mark in meta["seals"]]
-        # Where an earlier version closed it, its boxes open no more.
-        total.rejects, total.instruction = Counter(meta["rejects"]), meta.get("instruction", "")
+        total.rejects = Counter(meta["rejects"])
         reported = tuple(np.asarray(users, np.int64) for users in meta["reported"])
         return cls(opened, total, tuple(map(int, meta["nodes"])), reported)
 
@@ -206,7 +205,7 @@ class MaskedSums:
         if hello.noise is None:
             todo = "or its own budget has no room for it: `fieldfare blinder approve`, `fieldfare blinder status`."
             raise Interrupted(f"{run} has not approved its plan, {self._digest}, {todo}")
-        least = (self._multiplier, float(self._noise.privatiser.spacing_log2)) if self._multiplier else ()
+        least = terms_of(self._multiplier, self._noise.privatiser)
         if not (hello.noise[:1] >= least[:1] and hello.noise[1:] == least[1:]):  # as much of it, in the same cells
             why = f"is {hello.noise or 'none'}, and not {least or 'none'} as in this run"
             raise Interrupted(f"{run}'s own noise {why}: other versions, or another model.")
@@ -224,8 +223,9 @@ class MaskedSums:
 
     def empty(self, occasion: Occasion, shares: tuple[float, ...], reader: object = None) -> MaskedSum:
         """The sum, still empty, for the replies to `occasion`, which no reader but its own reads."""
-        bits = self._noise.privatiser.bits
-        return MaskedSum(occasion, self._numel, bits, self._digest, self._admitted, shares, self._instruction)
+        at, said = (occasion.run, occasion.round, occasion.attempt), (self._digest, self._instruction)
+        about = MasksAsked(*at, self._numel, self._noise.privatiser.bits, *said)
+        return MaskedSum(about, self._admitted, shares)
 
     def close(self, opened: OpenRound, total: Any, nodes: Sequence[int], reported: Sequence[Users]) -> OpenRound:
         """Make the set final, durably, before anything of it is opened; returns the round, closed."""
@@ -238,7 +238,7 @@ class MaskedSums:
 
     def left_closed(self, opened: OpenRound) -> None:
         """A crash left `opened` closed: the same set is opened, and no other. Raises as `ClosedSum.read`."""
-        self.closed = ClosedSum.read(opened, self._account.id, self._files)
+        self.closed = ClosedSum.read(opened, self._account.id, self._digest, self._files)
 
     def open(self, opened: OpenRound, total: object) -> OpenedSum:
         """Ask the blinder, and take the masks off. The same question has the same answer, after a crash too.
@@ -249,8 +249,7 @@ class MaskedSums:
         closed = self.closed
         if closed is None or closed.total is not total or opened.closing is None:
             raise OutOfTurn(f"round {opened.index} of run {self._account.id}", "it is opened before it is closed.")
-        about = self._account.id, opened.index, opened.attempt, self._numel, total.bits, self._digest
-        asked = MasksAsked(*about, total.instruction, closed.nodes, tuple(total.seals))
+        asked = replace(total.about, nodes=closed.nodes, seals=tuple(total.seals))
         faults.point("strategy.asked")
         try:
             key = read_key(self._blinder.public_key)[1]
