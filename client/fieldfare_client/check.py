@@ -142,7 +142,7 @@ class _Check:
         empty = len(users) - self.filled.size
         self._say(
             f"{counted(len(users), 'user')} with {counted(int(sizes.sum()), 'row')}"
-            + (f", {int(np.median(sizes))} a user in the middle" if len(users) else "")
+            + (f", {int(np.median(sizes))} a user in the middle, {int(sizes.max())} at most" if len(users) else "")
             + (f"; {empty} users have no row and always contribute zero" if empty else "")
             + f"; columns {columns}"
         )

@@ -70,6 +70,13 @@ def test_what_is_right_passes_and_says_so(what: str) -> None:
     assert report.warnings == alone
 
 
+def test_the_most_rows_of_a_user_are_told() -> None:
+    """Neither one row a user nor one id for a third of all rows, as a missing one's text is, was to be seen."""
+    report = check(Right(), "right", client=ClientSpec())
+    sizes = Right().users().sizes
+    assert f"{int(np.median(sizes))} a user in the middle, {sizes.max()} at most" in report.lines[0]
+
+
 def test_some_bad_rows_are_counted_and_cost_their_users_only() -> None:
     report = check(data(x=some_nan(slice(3, 12)))(), "nan", client=ClientSpec())
     assert "9 rows of column 'x' hold NaN or infinity; 3 of 12 users contribute zero" in report.warnings

@@ -6,7 +6,9 @@ import importlib.util
 import re
 import subprocess
 import sys
+import threading
 import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,23 @@ def test_a_program_that_ends_without_a_page_is_quoted(tmp_path: Path) -> None:
     one = module.Stranger(tmp_path, sys.executable)
     with pytest.raises(RuntimeError, match=r"exit code 1 after .* s(?s:.*)the disk is full"):
         one.serves("page", module.has_page, "python", "-c", "import sys; sys.exit('the disk is full')")
+
+
+def test_a_page_of_this_machine_is_asked_by_no_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"app.js")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with HTTPServer(("127.0.0.1", 0), Page) as served:
+        threading.Thread(target=served.handle_request, daemon=True).start()
+        assert script().answer(f"http://127.0.0.1:{served.server_port}/") == "app.js"
 
 
 def test_what_is_above_its_aim_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

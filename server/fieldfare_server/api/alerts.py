@@ -53,6 +53,7 @@ class Alert:
     committed_epsilon: float
     epsilon: float
     delta: float
+    held: bool  # exhausted while runs under way hold some of it, which may return; told again once none does
 
     @classmethod
     def of(cls, population: Population) -> Alert | None:
@@ -60,7 +61,8 @@ class Alert:
         percent = _SHARES.get(population.level)
         if percent is None:
             return None
-        named = json.dumps([population.name, percent, population.epsilon, population.delta])
+        held = percent == 100 and population.runs_active > 0
+        named = json.dumps([population.name, percent, population.epsilon, population.delta, *["held"] * held])
         return cls(
             hashlib.sha256(named.encode()).hexdigest()[:16],
             population.name,
@@ -68,12 +70,14 @@ class Alert:
             population.epsilon if population.committed.epsilon is None else population.committed.epsilon,
             population.epsilon,
             population.delta,
+            held,
         )
 
     @property
     def text(self) -> str:
         """One sentence for people."""
         what = "is exhausted: no useful run fits" if self.percent == 100 else f"is {self.percent} % committed, or more"
+        what += " until runs under way end" if self.held else ""
         return (
             f"The budget of population {self.population} {what} (epsilon {self.committed_epsilon:.4g} of "
             f"{self.epsilon:.4g} at delta {decimal(self.delta, 3)})."

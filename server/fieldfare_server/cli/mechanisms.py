@@ -19,7 +19,7 @@ def mechanisms(
     rounds: Annotated[int, typer.Option(min=1, max=1_000_000, help="of the run")] = 2000,
     separation: Annotated[int, typer.Option(min=1, help="rounds between two of a user, at least")] = 100,
     max_participations: Annotated[int | None, typer.Option(min=1, help="of a user [20, or as many as fit]")] = None,
-    slow: Annotated[bool, typer.Option(help="also mechanisms that take minutes to optimise")] = False,
+    slow: Annotated[bool, typer.Option("--slow", help="also mechanisms that take minutes to optimise")] = False,
 ) -> CommandResult:
     """All kinds of mechanism, with the error of a prefix sum at equal privacy."""
     fit = -(-rounds // separation)

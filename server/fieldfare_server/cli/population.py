@@ -45,7 +45,7 @@ def create(
     delta: Annotated[float, typer.Option(help="of the limit; below 1 / number of users")],
     adjacency: Annotated[Adjacency, typer.Option(help="how two neighbouring data sets differ")] = "zero_out",
     unit: Annotated[str, typer.Option(help="what a user is, for the page and reports")] = "user",
-    simulated: Annotated[bool, typer.Option(help="not people: a fixed noise seed or no schedule is accepted")] = False,
+    simulated: Annotated[bool, typer.Option("--simulated", help="no people: a noise seed, no schedule needed")] = False,
     leak: Annotated[
         float | None,
         typer.Option(help="D: the part of delta that sampled runs share, for good [delta/10 under add_remove, else 0]"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,6 @@ from fieldfare_server.cli.output import print_progress, refusals
 from fieldfare_server.cli.waiting import retry
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-
-if TYPE_CHECKING:
-    from fieldfare_server.api.alerts import Channel
 
 
 def serve(
@@ -52,7 +49,7 @@ def serve(
     """Serve the budget API and page. Holds no model and no key; without a token it is read-only and loopback-only."""
     from fieldfare_server.api import Settings, create_app  # all that a service imports, and its help needs not
     from fieldfare_server.api import server as service
-    from fieldfare_server.api.alerts import Alerts
+    from fieldfare_server.api.alerts import Alerts, Channel, Hook, Mail
     from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_loopback
 
     def open_directory() -> StateDirectory:
@@ -73,7 +70,8 @@ def serve(
             print_progress(
                 f"Binding {host}: reachable from other machines, which need a token (fieldfare token create)."
             )
-        channels = _channels(alert_hook, alert_mail or [], mail_relay)
+        channels: list[Channel] = [Hook(alert_hook.read_text(errors="replace").strip())] if alert_hook else []
+        channels += [Mail(mail_relay, alert_mail)] if alert_mail else []
         app = create_app(directory.ledger, settings, directory.root, directory.service_head_file, backups)
         server_config = service.config(
             app, host, port, certificate=certificate, key=key, plaintext_network=plaintext_network
@@ -86,20 +84,10 @@ def serve(
             service.serve(server_config, taken)
 
 
-def _channels(hook: Path | None, mail: list[str], relay: str) -> list[Channel]:
-    """Return where alerts go. Raises `BadInput`."""
-    from fieldfare_server.api.alerts import Hook, Mail
-
-    channels: list[Channel] = [] if hook is None else [Hook(hook.read_text().strip())]
-    if mail:
-        channels.append(Mail(relay, mail))
-    return channels
-
-
 def keep_token(directory: StateDirectory, path: Path, use: str) -> None:
     """Make sure that `path` holds a valid token with scope read, readable by its owner alone."""
     with Ledger.open(directory.ledger, head_file=directory.service_head_file, to_show=True) as opened:
-        if path.exists() and opened.check_token(path.read_text().strip()) is not None:
+        if path.exists() and opened.check_token(path.read_text(errors="replace").strip()) is not None:
             return
         secret, _ = opened.create_token(use, ("read",), actor="service")
     # The file may hold a token of an older ledger, which opens nothing.

@@ -30,6 +30,7 @@ from fieldfare.plan import RUN_KEYS, Plan
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.planning.admission import Admission, admit
 from fieldfare_server.planning.bound import Bound
+from fieldfare_server.run.signal import require_signal
 
 # Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit.
 LONGEST = {"dense": 256, "banded": 2048, "banded-inverse": 2048, "fft": 4096, "optimal-cc": 4096}
@@ -103,6 +104,7 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
         raise TooLarge(f"run.rounds = {plan.run.rounds}", why, f"{longest}, or `fieldfare plan`")
     resolution, before = float(stored.get(RESOLUTION, 0.0)), Plan.stored(stored)
     cost, bound = _priced(plan, resolution)
+    numel = 0
     if resolution and not plan.draws_its_price and plan.digest() != before.digest():
         # More rounds leave more open of the same model, whose size follows from what its run was charged.
         charged, numel = _resolution_of(_priced(before, resolution)[0]), 1
@@ -110,7 +112,10 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
             numel = math.ceil(1.02 * numel)
         cost, bound = _priced(plan, _resolution_of(cost)(numel) * (1 + 2.0**-9))
     try:
-        return WhatIfCost(cost, admit(plan, cost, ledger), "", "", bound)
+        made = admit(plan, cost, ledger)
+        # An app of Flower's own is warned of noise above its signal, and not refused.
+        require_signal(cost, round(numel / 1.02) or 1, accepted=not plan.run.task)
+        return WhatIfCost(cost, made, "", "", bound)
     except Refused as refused:
         return WhatIfCost(cost, None, refused.why, refused.nearest, bound)
 

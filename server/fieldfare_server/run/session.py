@@ -194,8 +194,11 @@ class Session:
                 )
                 # From here on the whole price is reserved, and a crash leaves a run that can be resumed.
                 handle = ledger.start_run(new, holder=f"{actor}@{this_process()}")
-            except BaseException:
-                # The ledger does not name them, so nobody could ever resume by them.
+            except BaseException as error:
+                with contextlib.suppress(NotFound):
+                    if not isinstance(error, BadInput) and ledger.run(run_id):  # it goes on by these files
+                        why = str(error).partition(" Nearest allowed")[0]
+                        raise Interrupted(f"run {run_id}: {why} Continue it with --resume {run_id}.") from error
                 files.remove()
                 raise
             try:

@@ -18,6 +18,7 @@ from fieldfare.errors import BadInput
 from fieldfare_server.api.alerts import Alerts, Hook, Mail
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.ledger import Ledger
+from support.ledgers import commit, start
 from support.refusals import coded
 
 
@@ -156,6 +157,26 @@ def test_a_receiver_that_is_away_is_told_later_and_holds_up_nobody(
     assert "s3cret" not in "".join(each.getMessage() for each in caplog.records)
     relay.server.shutdown()
     relay.server.server_close()
+
+
+def test_what_a_run_holds_is_told_as_held_and_again_once_it_is_spent(
+    ledger: Ledger, hook: Receiver, tmp_path: Path
+) -> None:
+    """It was told as exhausted for good, after which nobody heard of it when it was."""
+
+    def look() -> list[bool]:
+        Alerts(Answers(ledger), tmp_path / "alerts.json", (Hook(hook.url),)).look()
+        return [each["held"] for each in hook.told]
+
+    run = start(ledger, ledger.population("people").remaining_mu)
+    assert look() == [True]
+    assert "exhausted: no useful run fits until runs under way end (" in hook.told[0]["text"]
+    commit(run, [], ledger.population("people").remaining_mu)
+    run.finish("stopped", "enough")
+    assert look() == [True], "what it left of its reservation is back"
+    charge(ledger, "rest", ledger.population("people").remaining_mu)
+    assert look() == [True, False]
+    assert hook.told[1]["text"].partition(" (")[0].endswith("is exhausted: no useful run fits")
 
 
 def test_a_closed_population_with_room_is_told_to_nobody(ledger: Ledger, hook: Receiver, tmp_path: Path) -> None:

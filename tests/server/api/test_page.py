@@ -730,6 +730,26 @@ def test_the_page_of_a_population_says_what_still_fits_and_who_changed_it(
     assert page.locator("#population").is_hidden()
 
 
+def test_a_full_window_says_when_more_runs_begin_and_what_it_was(
+    page: Any, url: str, ledger: Ledger, run: RunHandle
+) -> None:
+    """Beside "at least 12 more runs" stood "none fits now", and of a window taken away "window every none"."""
+    ledger.set_window("aircraft", epsilon=0.1, every="week", reason="less", actor="officer")
+    ledger.set_window("aircraft", epsilon=None, every=None, reason="more", actor="officer")
+    ledger.set_window("aircraft", epsilon=0.2, every="week", reason="less", actor="officer")
+    page.goto(url)
+    card = page.get_by_label("Population aircraft")
+    card.get_by_text("More runs like the last").wait_for()
+    facts = card.locator("dd").all_inner_texts()
+    assert facts[0].endswith(", none this week")
+    assert "none fits now" not in facts
+    page.goto(f"{url}/#population=aircraft")
+    page.locator("#fits", has_text="One more run like the last does not begin this week.").wait_for()
+    assert "none fits now" not in page.locator("#fits").inner_text()
+    rows = [row.inner_text().split("\t")[3:5] for row in page.locator("#changes tbody tr").all()]
+    assert rows[:3] == [["no window", "ε 0.2 a week"], ["ε 0.1 a week", "no window"], ["—", "ε 0.1 a week"]]
+
+
 def test_what_if_prices_a_plan_and_says_whether_it_fits(page: Any, url: str, run: RunHandle) -> None:
     page.goto(f"{url}/#population=aircraft")
     form = page.get_by_role("form", name="What if")

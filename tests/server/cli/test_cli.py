@@ -643,6 +643,21 @@ def commands_of(program: click.Command) -> Iterator[click.Command]:
         yield from commands_of(each) if isinstance(each, click.Group) else (each,)
 
 
+def test_no_help_cuts_a_word_on_a_narrow_terminal() -> None:
+    """Names of options were cut: `--ceiling-epsi…`."""
+    application, cut = assemble(), []
+
+    def show(command: click.Command, path: tuple[str, ...]) -> None:
+        if isinstance(command, click.Group):
+            for name in command.list_commands(click.Context(command)):
+                show(command.commands[name], (*path, name))
+        elif "\u2026" in CliRunner().invoke(application, [*path, "--help"], env={"COLUMNS": "80"}).output:
+            cut.append(" ".join(path))
+
+    show(get_command(application), ())
+    assert cut == []
+
+
 def test_helps_are_shown_as_they_are_written() -> None:
     """Rich took "[one started here]" and others for markup and showed nothing; texts were broken as in the source."""
     seen = list(commands_of(get_command(assemble())))

@@ -44,6 +44,13 @@ def test_a_port_that_is_taken_is_refused_before_the_address_is_told(home: Path) 
     assert "Budget page" not in refused.output
 
 
+def test_a_hook_that_is_no_text_is_refused_in_words(home: Path) -> None:
+    (home / "hook.txt").write_bytes(b"\xff\xfe")
+    refused = serve(home, "--port", 0, "--alert-hook", home / "hook.txt")
+    assert refused.exit_code == 2
+    assert "the web hook: it is not an https URL" in refused.stderr
+
+
 def test_an_address_is_taken_by_one_alone_before_it_serves(home: Path) -> None:
     app = create_app(f"sqlite:///{home / 'ledger.sqlite3'}", Settings())
     with listen(config(app, port=0)) as first:

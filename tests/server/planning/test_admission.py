@@ -244,21 +244,59 @@ def test_the_largest_run_that_needs_every_user_reaches_its_end_with_the_one_who_
         ff.simulate(of(high), ledger=state.root, progress=False)
 
 
-def test_a_run_above_the_limit_never_starts_once_users_have_spent_something(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spent", [8.0, 23.9])
+def test_a_run_above_the_limit_never_starts_once_users_have_spent_something(tmp_path: Path, spent: float) -> None:
     state = home(tmp_path, 24.0)
-    modest, large = (plan(privacy={"population": "people", "epsilon": e, "delta": 1e-5}) for e in (8.0, 50.0))
+    modest, large = (plan(privacy={"population": "people", "epsilon": e, "delta": 1e-5}) for e in (spent, 50.0))
     assert run_to_end(state, modest)[0] == "done"
     names = user_names(large.task_reference)
     with Ledger.open(state.ledger) as ledger:
         for users in (None, names):
             with pytest.raises(BudgetRefused, check=coded("budget-refused", "24")) as refused:
                 admit(large, cost_of(large), ledger, users)
-        # The nearest that is named is allowed.
-        nearest = float(refused.value.nearest.split("epsilon ")[1].split()[0])
-        near = plan(privacy={"population": "people", "epsilon": math.floor(nearest * 100) / 100, "delta": 1e-5})
-        assert admit(near, cost_of(near), ledger).margin >= 1
+            # The nearest that is named is allowed: it was the limit, of which nobody had so much left.
+            near = nearest_to(large, refused.value)
+            assert admit(near, cost_of(near), ledger, users).margin >= 1
     with pytest.raises(BudgetRefused, check=coded("budget-refused", "24")):
         Session.begin(state, large, identity_is_stable=True)
+
+
+def nearest_to(refused_plan: Plan, refused: BudgetRefused) -> Plan:
+    """The plan with the epsilon that a refusal names as nearest, in two decimals."""
+    epsilon = math.floor(float(refused.nearest.rpartition("of epsilon ")[2].split()[0]) * 100) / 100
+    return plan(privacy={"population": refused_plan.privacy.population, "epsilon": epsilon, "delta": 1e-5})
+
+
+@pytest.mark.parametrize("spent", [False, True])
+def test_a_run_above_limit_and_window_is_told_what_both_hold(tmp_path: Path, spent: bool) -> None:
+    """It was told the nearest to the limit, which the window refused."""
+    state = home(tmp_path, 24.0)
+    large = plan(privacy={"population": "people", "epsilon": 50.0, "delta": 1e-5})
+    if spent:
+        modest = plan(privacy={"population": "people", "epsilon": 2.0, "delta": 1e-5})
+        assert run_to_end(state, modest)[0] == "done"
+    with Ledger.open(state.ledger) as ledger:
+        ledger.set_window("people", epsilon=4.0, every="week", reason="agreed", actor="officer")
+        with pytest.raises(BudgetRefused, check=coded("window-full", "week")) as refused:
+            admit(large, cost_of(large), ledger)
+        near = nearest_to(large, refused.value)
+        assert 1.0 < (near.privacy.epsilon or 0) <= 4.0
+        assert admit(near, cost_of(near), ledger, user_names(near.task_reference)).margin >= 1
+
+
+def test_what_if_refuses_noise_above_the_signal_as_simulate_does(tmp_path: Path) -> None:
+    """The page said "It fits" of a plan that `plan` and `simulate` refuse."""
+    state = home(tmp_path)
+    run_to_end(state, plan(run__noise_seed=None, run__accept_noise=None), 1)
+    with Ledger.open(state.ledger) as ledger:
+        (run,) = ledger.runs().items
+        drowned = what_if(run.plan, {"epsilon": 0.001}, ledger)
+        accepted = {**run.plan, "run": {**run.plan["run"], "accept_noise": True}}
+        assert what_if(run.plan, {}, ledger).fits
+        assert what_if(accepted, {"epsilon": 0.001}, ledger).fits
+    assert not drowned.fits
+    assert "as long as all updates together" in drowned.refusal
+    assert "run.accept_noise = true" in drowned.nearest
 
 
 def test_what_if_refuses_rounds_and_cohorts_that_the_users_cannot_fill(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import OperationalError
 
-from fieldfare.errors import Interrupted
+from fieldfare.errors import Interrupted, LedgerError
 from fieldfare_server import faults
 from fieldfare_server.evidence.verify import recharge, verify
-from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger import HeadFile, Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy, RoundReport
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
@@ -60,6 +60,31 @@ def test_a_ledger_without_room_stops_its_run_within_seconds(
     # The lease could not be given back: it is free as soon as the process has ended.
     monkeypatch.setattr("fieldfare_server.ledger.sql.leases.process_is_gone", lambda holder: True)
     goes_on(state, committed)
+
+
+def test_a_head_without_room_leaves_a_started_run_that_goes_on(tmp_path: Path) -> None:
+    """Its key was removed: the ledger named a run that nobody could resume, and that held its reservation."""
+    state = home(tmp_path)
+    write, full = HeadFile.write, [False]
+
+    def refuse(file: HeadFile, head: Any, **how: bool) -> None:
+        if full[0]:
+            raise LedgerError("ledger head", "cannot be written (No space left on device).", "make room")
+        write(file, head, **how)
+
+    def reserve(ledger: Ledger, *arguments: Any, **named: Any) -> Any:
+        full[0] = True
+        return started(ledger, *arguments, **named)
+
+    started = Ledger.start_run
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(HeadFile, "write", refuse)
+        patched.setattr(Ledger, "start_run", reserve)
+        with pytest.raises(Interrupted, check=coded("interrupted", "--resume run")):
+            Session.begin(state, plan(), identity_is_stable=True, run_id="run")
+        patched.setattr("fieldfare_server.ledger.sql.leases.process_is_gone", lambda holder: True)
+        full[0] = False
+        goes_on(state, 0)
 
 
 @pytest.mark.parametrize("number", [1, 2])

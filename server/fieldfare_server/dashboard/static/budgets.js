@@ -40,12 +40,13 @@ const key = (kind, name, value) => h("li", {}, h("span", { class: `swatch ${kind
 // Odometers charge each user what that user took part in; the count is as if each took part in all it may.
 export function runsLeft(population) {
   if (population.runs_left === null) return "no run yet";
-  if (population.runs_left >= MOST_RUNS) return `at least ${count(MOST_RUNS)}`;
-  return population.runs_left && population.accounting === "individual" ? `at least ${count(population.runs_left)}` : count(population.runs_left);
+  const now = population.runs_left && population.window?.runs_left === 0 ? `, none this ${population.window.every}` : "";
+  if (population.runs_left >= MOST_RUNS) return `at least ${count(MOST_RUNS)}${now}`;
+  return (population.runs_left && population.accounting === "individual" ? `at least ${count(population.runs_left)}` : count(population.runs_left)) + now;
 }
 export const usersLeft = (population) => (hides(population.adjacency) ? HIDDEN
   : population.runs_left_users === null ? "—" : `${count(population.runs_left_users)} of ${count(population.users)}`);
-export const lastsUntil = (population) => (population.last_run_fits === false ? "none fits now" : population.lasts_until ? day(population.lasts_until) : "—");
+export const lastsUntil = (population) => (population.runs_left === 0 ? "none fits now" : population.lasts_until ? day(population.lasts_until) : "—");
 export const usersOf = (population) => (hides(population.adjacency) ? HIDDEN
   : population.exhausted ? `${count(population.users)}, ${count(population.exhausted)} with nothing left` : count(population.users));
 

@@ -31,7 +31,7 @@ export function drawHistory(parent, population, history) {
   });
 }
 
-const said = (terms) => Object.entries(terms).map(([name, value]) => `${name.replace("_", " ")} ${value === null ? "none" : typeof value === "number" ? number(value) : value}`).join(", ") || "—";
+const said = ({ window_epsilon: held, window_every: every, ...terms }) => [held === null ? ["no window"] : held === undefined ? [] : [`ε ${number(held)}`], every ? [`a ${every}`] : []].flat().join(" ") || Object.entries(terms).map(([name, value]) => `${name.replace("_", " ")} ${value === null ? "none" : typeof value === "number" ? number(value) : value}`).join(", ") || "—";
 
 const CHANGE = ["When", "By", "What", "From", "To", "Why"];
 

@@ -154,10 +154,19 @@ def admit(position: Position, planned: PrivacyLoss, price: Price, demand: Demand
     Raises:
         BudgetRefused: it may not; with the nearest run that may.
     """
-    made, window = _admitted(position, planned, price, demand), position.window
+    window = position.window
     if window is None:
-        return made
-    window.require(budget.run_in_words(position.population, planned, position.terms), planned, price)
+        return _admitted(position, planned, price, demand)
+    what = budget.run_in_words(position.population, planned, position.terms)
+    try:
+        made = _admitted(position, planned, price, demand)
+    except BudgetRefused as refused:
+        # The nearest run is that of whichever holds less.
+        free = budget.room(position.committed, position.terms).mu
+        if refused.code != "leak-spent" and budget.room(Price(), window.terms).mu <= free:
+            window.require(what, planned, price)
+        raise
+    window.require(what, planned, price)
     return replace(made, margin=min(made.margin, window.margin(price)))
 
 
@@ -177,8 +186,8 @@ def _admitted(position: Position, planned: PrivacyLoss, price: Price, demand: De
     nobody = not room.size or demand.some
     most_left = newcomer if nobody else limit - units_of(alike)
     if most_left < demand.most:
-        # Not even a user who was never asked could be charged all of it.
-        held = Price(from_units(limit - most_left), alike.leak)
+        # Not even a user who was never asked could be charged all of it. The nearest is one that each user can be.
+        held = Price(max(position.committed.mu_squared, from_units(limit - most_left)), alike.leak)
         raise budget.refusal(name, planned, Price(demand.most * UNIT, price.leak), held, terms)
     found = count(room, demand, newcomer)
     if not found.fits and not nobody:
