@@ -141,9 +141,8 @@ def preload() -> None:
 
 
 def task_name(context: Context) -> str:
-    """Return the task that this node trains. Raises `BadInput` where no configuration names one.
-
-    The task says who its users are: where a node keeps their budget, a run's raises `NodeBudgetRefused`.
+    """Return the task that this node trains. Raises `BadInput` where no configuration names one, and
+    `NodeBudgetRefused` for a run's where the node keeps a budget: the task says who its users are.
     """
     own, near = context.node_config.get("task") or os.environ.get("FIELDFARE_TASK"), 'node-config task="flights"'
     if not (name := own or context.run_config.get("task")):

@@ -22,8 +22,7 @@ from typing import Any
 
 from fieldfare import errors
 from fieldfare.errors import BadInput, FieldfareError, Interrupted
-from fieldfare_flower import QUIET
-from fieldfare_flower.logs import as_text
+from fieldfare_flower import QUIET, logs
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.views import RunView
@@ -129,7 +128,7 @@ def submit(
         )
     except subprocess.TimeoutExpired as error:
         raise FlowerError(f"flwr run did not end within {timeout} s: {tail(str(error.stdout))}") from None
-    output = as_text(done.stdout + done.stderr)
+    output = logs.as_text(done.stdout + done.stderr)
     if done.returncode != 0:
         raise FlowerError(f"flwr run failed: {tail(output)}")
     return output

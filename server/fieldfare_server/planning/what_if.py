@@ -103,18 +103,17 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
         why = f"pricing {plan.mechanism.kind!r} over so many rounds takes too long for a request."
         raise TooLarge(f"run.rounds = {plan.run.rounds}", why, f"{longest}, or `fieldfare plan`")
     resolution, before = float(stored.get(RESOLUTION, 0.0)), Plan.stored(stored)
-    cost, bound = _priced(plan, resolution)
-    numel = 0
+    (cost, bound), numel = _priced(plan, resolution), 1
     if resolution and not plan.draws_its_price and plan.digest() != before.digest():
         # More rounds leave more open of the same model, whose size follows from what its run was charged.
-        charged, numel = _resolution_of(_priced(before, resolution)[0]), 1
+        charged = _resolution_of(_priced(before, resolution)[0])
         while charged(numel) < resolution and numel < 2**40:  # more than any model has
             numel = math.ceil(1.02 * numel)
         cost, bound = _priced(plan, _resolution_of(cost)(numel) * (1 + 2.0**-9))
     try:
         made = admit(plan, cost, ledger)
         # An app of Flower's own is warned of noise above its signal, and not refused.
-        require_signal(cost, round(numel / 1.02) or 1, accepted=not plan.run.task)
+        require_signal(cost, round(numel / 1.02), accepted=not plan.run.task)
         return WhatIfCost(cost, made, "", "", bound)
     except Refused as refused:
         return WhatIfCost(cost, None, refused.why, refused.nearest, bound)
