@@ -214,7 +214,7 @@ class MasksAsked:
 
     @classmethod
     def read(cls, content: RecordDict) -> MasksAsked:
-        """Raises `BadReply` on anything but a well-formed question; what no reply can be for, `purpose` refuses."""
+        """Raises `BadReply` on anything but a well-formed question. `purpose` refuses replies that no run has."""
         record = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
         run, round, attempt, numel, bits, plan, instruction, nodes, seals = _fields(record, _ASKED)
         numbers = bits in RINGS and all(0 <= number < 1 << 62 for number in (round, attempt, numel))

@@ -64,8 +64,8 @@ def clip_reply(message: Message, context: Context, call_next: Handler) -> Messag
 def _by_own_loop(message: Message, context: Context, call_next: Handler) -> Message:
     """Return the reply of an own loop in the cohort dialect, which has clipped, charged and masked by itself.
 
-    Raises `BadInput` for an app's own: a server that adds a header to Flower's instruction is answered by nobody,
-    whatever the app calls its arrays.
+    Raises `BadInput` for the reply of an app of Flower's own: it answers no server that adds a header to its
+    instruction, whatever the app calls its arrays.
     """
     answered.set(False)
     reply = call_next(message, context)

@@ -103,7 +103,8 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
         why = f"pricing {plan.mechanism.kind!r} over so many rounds takes too long for a request."
         raise TooLarge(f"run.rounds = {plan.run.rounds}", why, f"{longest}, or `fieldfare plan`")
     resolution, before = float(stored.get(RESOLUTION, 0.0)), Plan.stored(stored)
-    (cost, bound), numel = _priced(plan, resolution), 1
+    cost, bound = _priced(plan, resolution)
+    numel = 1
     if resolution and not plan.draws_its_price and plan.digest() != before.digest():
         # More rounds leave more open of the same model, whose size follows from what its run was charged.
         charged = _resolution_of(_priced(before, resolution)[0])

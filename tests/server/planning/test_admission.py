@@ -269,7 +269,7 @@ def nearest_to(refused_plan: Plan, refused: BudgetRefused) -> Plan:
 
 @pytest.mark.parametrize("spent", [False, True])
 def test_a_run_above_limit_and_window_is_told_what_both_hold(tmp_path: Path, spent: bool) -> None:
-    """It was told the nearest to the limit, which the window refused."""
+    """The refusal named the nearest run below the limit, which the window refused too."""
     state = home(tmp_path, 24.0)
     large = plan(privacy={"population": "people", "epsilon": 50.0, "delta": 1e-5})
     if spent:

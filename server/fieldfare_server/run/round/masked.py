@@ -155,8 +155,7 @@ class ClosedSum:
             raise CheckpointError(f"closed round {opened.index} of run {run}", "its file is of another round.")
         signed, bits = held.tensors["words"].numpy(), int(meta["bits"])
         # Where an earlier version closed it, its boxes open no more.
-        told = plan, meta.get("instruction", "")
-        about = MasksAsked(run, opened.index, opened.attempt, signed.size, bits, *told)
+        about = MasksAsked(run, opened.index, opened.attempt, signed.size, bits, plan, meta.get("instruction", ""))
         total = MaskedSum(about, shares=tuple(meta["shares"]))
         total.words, total.users = signed.view(RINGS[bits][0]), int(meta["users"])
         total.seals = [Seal(bytes.fromhex(box), key, bytes.fromhex(mark)) for box, key, mark in meta["seals"]]
