@@ -2,11 +2,13 @@
 
     python benchmarks/claims/bits.py                        # lists results whose code has changed; always ends well
     python benchmarks/claims/rerun.py RESULT CELL CELL      # makes two cells again
+    python benchmarks/claims/rerun.py RESULT --record       # makes every cell again, and says so if all are equal
 
 The bits of a run follow from its plan, its seed, and the code that draws noise, trains, samples users and prices the
 plan. A run stores a digest of each of these four. Where one differs from today's, the result is *stale*: its numbers
 stay what was measured, and a run made again is another draw of the same kind, which falls into its interval but is not
-equal.
+equal. Where a file of it has changed and every cell made again was equal to the bit, the result says that instead
+(`rerun.py --record`).
 
 Stale results are listed and refuse no change: a mended draw of noise must not wait for an hour of runs, and the figures
 of before remain true of the commit that they name. `make check` prints the list, and MkDocs, which calls
@@ -135,9 +137,17 @@ def made_by(stored: Any) -> Iterator[dict[str, str] | None]:
 def changed(stored: Any) -> list[str]:
     """The parts of `MAKES` that are not today's for some run of a stored result, or that a run names no digests."""
     now, runs = digests(), list(made_by(stored))
+    if again(stored):
+        return []
     named = [run for run in runs if run]
     parts = [part for part in MAKES if any(run.get(part) != now[part] for run in named)]
     return parts if named and len(named) == len(runs) else [*parts, UNNAMED]
+
+
+def again(stored: Any) -> dict[str, Any] | None:
+    """What `rerun.py --record` wrote into a stored result, if today's code is what it had then."""
+    found = stored.get("again") if isinstance(stored, dict) else None
+    return found if found and found["code"] == digests() else None
 
 
 def stale() -> dict[str, list[str]]:
@@ -152,12 +162,17 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     shown = PAGES.get(page.file.src_path)
     if shown is None:
         return markdown
-    names = {path.relative_to(RESULTS).as_posix() for name in shown for path in RESULTS.glob(f"{name}.json")}
-    found = {name: parts for name, parts in stale().items() if name in names}
-    if not found:
-        return f"{markdown}\n\n*This version's code makes the bits of these results again.*\n"
-    told = "; ".join(f"`{name}` ({', '.join(parts)})" for name, parts in found.items())
-    return f"{markdown}\n\n*Stale: code behind the bits of these results has changed since they were made: {told}.*\n"
+    paths = [path for name in shown for path in RESULTS.glob(f"{name}.json")]
+    found = {path.relative_to(RESULTS).as_posix(): json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    told = "; ".join(f"`{name}` ({', '.join(parts)})" for name, one in found.items() if (parts := changed(one)))
+    if told:
+        markdown += f"\n\n*Stale: code behind the bits of these results has changed since they were made: {told}.*\n"
+    else:
+        markdown += "\n\n*This version's code makes the bits of these results again.*\n"
+    told = "; ".join(f"`{name}` {more['cells']}" for name, one in found.items() if (more := again(one)))
+    if told:
+        markdown += f"\n*Cells made again since that code changed, one seed each, all equal to the bit: {told}.*\n"
+    return markdown
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import subprocess
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
@@ -112,6 +114,60 @@ def test_a_result_is_stale_by_part_and_its_page_says_so(
     assert bits.stale() == {"strangers.json": [bits.UNNAMED]}
     other = SimpleNamespace(file=SimpleNamespace(src_path="index.md"))
     assert bits.on_page_markdown("text", other) == "text"
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_every_cell_made_again_is_recorded_if_equal_to_the_bit_and_holds_for_that_code_alone(
+    equal: bool, bits: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rerun, harness = importlib.import_module("rerun"), importlib.import_module("harness")
+    path = tmp_path / "claims/training-nu.json"
+    path.parent.mkdir()
+    run = {"seed": 1000, "scores": {"s": 0.1}, "code": {**NOW, "noise": "z"}, "versions": "v"}
+    cells = {
+        name: {"choice": 0, "runs": [{**run, "model": name}, {**run, "seed": 1001, "model": "n"}]} for name in "xy"
+    }
+    path.write_text(json.dumps({"cells": cells}))
+    today = dict(NOW)
+    monkeypatch.setattr(bits, "digests", lambda: today)
+    monkeypatch.setattr(bits, "RESULTS", tmp_path)
+    monkeypatch.setattr(harness, "RESULTS", path.parent)
+    made = [harness.Cell(name, ({},)) for name in "xy"]
+    study = harness.Study("training-nu", None, "s")
+    monkeypatch.setattr(rerun, "cells_of", lambda name, stored, labels: (study, dict(zip(labels, made, strict=True))))
+
+    def trained(self: Any, cell: Any, choice: Any, part: str, seed: int) -> dict[str, Any]:
+        model = cell.label if equal or cell.label == "x" else "n"  # what another seed gave is not equal
+        return {**run, "code": NOW, "model": model, "seed": seed, "commit": "c", "versions": "w"}
+
+    monkeypatch.setattr(harness.Runs, "made", trained)
+    monkeypatch.setattr(sys, "argv", ["rerun.py", "training-nu", "--record"])
+    assert bits.stale() == {"claims/training-nu.json": ["noise"]}
+    with pytest.raises(SystemExit) as ended:
+        rerun.main()
+    stored = json.loads(path.read_text())
+    assert ended.value.code == (0 if equal else 1)
+    assert stored["cells"] == cells
+    assert ("again" in stored) == equal
+    assert bits.stale() == ({} if equal else {"claims/training-nu.json": ["noise"]})
+    page = SimpleNamespace(file=SimpleNamespace(src_path="evidence/training.md"))
+    said = "all equal to the bit: `claims/training-nu.json` 2"
+    assert (said in bits.on_page_markdown("text", page)) == equal
+    today["price"] = "z"
+    assert bits.stale() == {"claims/training-nu.json": ["noise", "price"]}
+    assert said not in bits.on_page_markdown("text", page)
+
+
+def test_kernels_round_alike_on_machines_with_and_without_avx512() -> None:
+    """Asked for before PyTorch is loaded, and named by each run."""
+    program = "import harness, torch; print(torch.backends.cpu.get_cpu_capability()); print(harness._device())"
+    environment = {key: value for key, value in os.environ.items() if key != "ATEN_CPU_CAPABILITY"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT / "benchmarks/claims", env=environment, capture_output=True, text=True
+    )
+    capability, device = done.stdout.split("\n")[:2]
+    assert capability not in ("", "AVX512"), done.stderr
+    assert device.endswith(f"with {capability}")
 
 
 def test_a_run_made_again_is_equal_to_the_bit_or_inside_the_interval_of_another_draw() -> None:
