@@ -246,6 +246,23 @@ def test_a_task_that_carries_one_users_data_to_the_next_is_found(
         check(task(), task.__name__, client=ClientSpec(engine=engine))
 
 
+class KeptMeasure(Right):
+    """What it measures of the first user, whoever that is, for everybody; training is as it should be."""
+
+    def __init__(self) -> None:
+        self.seen: list[torch.Tensor] = []
+
+    def measure(self, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.seen.append(Right.measure(self, name, outputs, targets).mean())
+        return self.seen[0].expand(len(targets))
+
+
+def test_a_measure_that_carries_one_users_data_to_the_next_is_found() -> None:
+    """It would ride beside the updates of a run, and be asked, at the price of one user."""
+    with pytest.raises(Faulty, match="the measuring of user", check=coded("faulty", "run.task")):
+        check(KeptMeasure(), "KeptMeasure", client=ClientSpec())
+
+
 @pytest.mark.parametrize(
     ("text", "code", "says"),
     [
