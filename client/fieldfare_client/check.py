@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fieldfare.plan_tables import ClientSpec
-from fieldfare.task import Task, load_task, schema_of
+from fieldfare.task import OBJECT, Task, load_task, schema_of
 from fieldfare.text import counted
 from fieldfare.trees import refuse_trees
 from fieldfare_client.forked import why_not
@@ -49,8 +50,9 @@ LARGE = 100.0
 # Values of a column that are looked at together.
 BLOCK = 1 << 16
 
-# Names of tasks whose users were found apart in this process.
+# Tasks whose users were found apart in this process: names, and objects of a script, whose names come again.
 _APART: set[str] = set()
+_OBJECTS: WeakValueDictionary[int, Task] = WeakValueDictionary()
 
 
 @dataclass
@@ -187,7 +189,8 @@ class _Check:
         """Train and measure two users alone and after one another, in children, before anybody trains here."""
         users = self.filled[:: max(1, len(self.filled) // 2)][:2]
         # A node would tell the server of its users. What passed once in this process is not tried again.
-        if self.on_node or len(users) < 2 or self.name in _APART or why_not():
+        known = self.name in _APART or _OBJECTS.get(id(self.task)) is self.task
+        if self.on_node or len(users) < 2 or known or why_not():
             return
 
         def train(place: int) -> torch.Tensor:
@@ -212,7 +215,10 @@ class _Check:
             raise self._fault("training", f"the {what} of user {users[found.place]} {found.why}", FORGETFUL) from None
         except TrainingRaised:
             return  # the next steps say why
-        _APART.add(self.name)
+        if self.name.startswith(OBJECT):
+            _OBJECTS[id(self.task)] = self.task
+        else:
+            _APART.add(self.name)
         self._say("two users train the same alone and after one another")
 
     def rows(self) -> None:

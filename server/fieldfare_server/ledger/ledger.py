@@ -571,11 +571,8 @@ class Ledger(HeadKeys, Nodes, Tokens, metaclass=Shown):
 
         def place(connection: Connection) -> chain.Head:
             if count := read_head(connection).count:
-                raise LedgerError(
-                    f"ledger {self.url}",
-                    f"it has {count} rows, which an import would forget.",
-                    "an empty database; `fieldfare ledger mend` puts right what does not fit",
-                )
+                near = "an empty database; `fieldfare ledger mend` puts right what does not fit"
+                raise LedgerError(f"ledger {self.url}", f"it has {count} rows, which an import would forget.", near)
             return load(connection, self.url, segments, held)
 
         return self._remake(self._journal, actor, place)

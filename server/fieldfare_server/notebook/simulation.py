@@ -189,11 +189,8 @@ def _budget(name: str, costs: list[Cost], budget: Budget | None) -> tuple[float,
         return budget
     if len(deltas) > 1:
         shown = ", ".join(decimal(delta) for delta in sorted(deltas))
-        raise Conflict(
-            f"budget = {budget:g}",
-            f"the plans have several deltas ({shown}).",
-            f"budget=({budget:g}, {decimal(max(deltas))})",
-        )
+        near = f"budget=({budget:g}, {decimal(max(deltas))})"
+        raise Conflict(f"budget = {budget:g}", f"the plans have several deltas ({shown}).", near)
     return budget, deltas.pop()
 
 
