@@ -17,22 +17,24 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fieldfare.plan_tables import ClientSpec
-from fieldfare.task import Task, load_task, schema_of
+from fieldfare.task import OBJECT, Task, load_task, schema_of
 from fieldfare.text import counted
 from fieldfare.trees import refuse_trees
 from fieldfare_client.forked import why_not
-from fieldfare_client.independence import UP_TO_ROUNDING, Dependent, TrainingRaised, require_independent
+from fieldfare_client.independence import FORGETFUL, UP_TO_ROUNDING, Dependent, TrainingRaised, require_independent
+from fieldfare_client.questions import measure_all
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.task_faults import Faulty, Kind, as_fault, explain_error, show_dtype, show_shape
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.rows import describe_conversion, standard_dtypes
-from fieldfare_client.training.trainer import Trainer
+from fieldfare_client.training.trainer import CohortUpdate, Trainer
 from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import Occasion, TrainReply
 from fieldfare_flower.npy import BadReply
@@ -48,8 +50,9 @@ LARGE = 100.0
 # Values of a column that are looked at together.
 BLOCK = 1 << 16
 
-# Names of tasks whose users were found apart in this process.
+# Tasks whose users were found apart in this process: names, and objects of a script, whose names come again.
 _APART: set[str] = set()
+_OBJECTS: WeakValueDictionary[int, Task] = WeakValueDictionary()
 
 
 @dataclass
@@ -171,23 +174,23 @@ class _Check:
         self.initial = self.schema.flatten(dict(model.named_parameters()))
         self.module, self.dtype = model, one_dtype(model)
         self.report.numel = self.schema.numel
+        wide = (
+            "" if self.dtype in (torch.float32, None) else f", trained in {show_dtype(self.dtype)}, noised in float32"
+        )
         self._say(
             f"model of {self.schema.numel:,} trained parameters in {len(self.schema.names)} tensors"
             + (f" and {frozen:,} frozen ones" if frozen else "")
-            + (
-                ""
-                if self.dtype in (torch.float32, None)
-                else f", trained in {show_dtype(self.dtype)}, noised in float32"
-            )
+            + wide
         )
         if alone := why_alone(make_ready(again)):
             self._warn(f"users train one after another, not in batches: {alone}")
 
     def users_apart(self) -> None:
-        """Train two users alone and after one another, in processes of their own, before anybody trains in this one."""
+        """Train and measure two users alone and after one another, in children, before anybody trains here."""
         users = self.filled[:: max(1, len(self.filled) // 2)][:2]
         # A node would tell the server of its users. What passed once in this process is not tried again.
-        if self.on_node or len(users) < 2 or self.name in _APART or why_not():
+        known = self.name in _APART or _OBJECTS.get(id(self.task)) is self.task
+        if self.on_node or len(users) < 2 or known or why_not():
             return
 
         def train(place: int) -> torch.Tensor:
@@ -196,18 +199,26 @@ class _Check:
             # and a user's in a process that has looked at users before.
             with suppress(Exception):
                 self.task.prepare(self.table.rows(user).columns)
-            return self.trainer.train([self.initial], [1.0], self.table, user, at_round=0).update
+            return self._train(user).update
 
+        def measure(place: int) -> NDArray[np.float32]:  # in a child
+            return measure_all(self.task, self.module.eval(), self.table.rows(users[place : place + 1]).columns)
+
+        what, names = "training", [str(user) for user in users]
         try:
             # What a file or a network carries on is found in children too; what memory carries, where there are none.
             for apart in (True,) if self.client.isolation == "process" else (False, True):
-                require_independent(train, [str(user) for user in users], UP_TO_ROUNDING, apart)
+                require_independent(train, names, UP_TO_ROUNDING, apart)
+            what = "measuring"
+            require_independent(measure, names, UP_TO_ROUNDING)
         except Dependent as found:
-            why = f"the training of user {users[found.place]} {found.why}"
-            raise self._fault("training", why, "a task that keeps nothing of users between calls") from None
+            raise self._fault("training", f"the {what} of user {users[found.place]} {found.why}", FORGETFUL) from None
         except TrainingRaised:
             return  # the next steps say why
-        _APART.add(self.name)
+        if self.name.startswith(OBJECT):
+            _OBJECTS[id(self.task)] = self.task
+        else:
+            _APART.add(self.name)
         self._say("two users train the same alone and after one another")
 
     def rows(self) -> None:
@@ -317,11 +328,8 @@ class _Check:
             with as_fault("model", self.name, f"the model does not take inputs of {show_shape(self.inputs)}"):
                 outputs = self._model_of(self.inputs)
             self._require_labels(outputs)
-            with as_fault(
-                "loss",
-                self.name,
-                f"loss() failed on outputs of {show_shape(outputs)} and targets of {show_shape(self.targets)}",
-            ):
+            shapes = f"outputs of {show_shape(outputs)} and targets of {show_shape(self.targets)}"
+            with as_fault("loss", self.name, f"loss() failed on {shapes}"):
                 losses = self.task.loss(outputs, self.targets)
             if not isinstance(losses, torch.Tensor):
                 raise self._fault("loss", f"loss() gives a {type(losses).__name__}, not a tensor.")
@@ -351,14 +359,9 @@ class _Check:
         if torch.allclose(single.mean(), whole, rtol=1e-4, atol=1e-6):
             self._say(f"loss takes the mean over a user's rows by itself, {float(whole):.4g} at the start")
             return
-        word = (
-            "sum"
-            if torch.allclose(single.sum(), whole, rtol=1e-4, atol=1e-6)
-            else "number that is neither mean nor sum"
-        )
-        raise self._fault(
-            "loss", f"loss() gives one {word} for all rows of a batch.", 'one number a row: reduction="none"'
-        )
+        added = torch.allclose(single.sum(), whole, rtol=1e-4, atol=1e-6)
+        why = f"loss() gives one {'sum' if added else 'number that is neither mean nor sum'} for all rows of a batch."
+        raise self._fault("loss", why, 'one number a row: reduction="none"')
 
     def _require_labels(self, outputs: torch.Tensor) -> None:
         """Require integer targets of a classifier: inside of its classes, for all rows."""
@@ -371,9 +374,8 @@ class _Check:
             except Exception as error:
                 found = show_dtype(self.targets.dtype)
                 why = f"the labels are {found}, and the loss wants whole numbers: {explain_error(error)[0]}"
-                raise Faulty(
-                    "data", self.name, why, "labels.astype(np.int64), or .to(torch.int64) in prepare()", error
-                ) from error
+                near = "labels.astype(np.int64), or .to(torch.int64) in prepare()"
+                raise Faulty("data", self.name, why, near, error) from error
             return
         classes, wrong, users, least, most = int(outputs.shape[1]), 0, 0, 0, 0
         deadline = time.perf_counter() + SECONDS
@@ -420,16 +422,16 @@ class _Check:
         nearest = "labels - 1" if least == 0 and most == classes else f"{most + 1} outputs, or other labels"
         raise self._fault("data", f"{text}.", nearest)
 
+    def _train(self, users: NDArray[np.int64]) -> CohortUpdate:
+        return self.trainer.train([self.initial], [1.0], self.table, users, at_round=0)
+
     def training(self) -> None:
         """Train some users as a round does, each from the initial model."""
         if not self.tried.size:
             return
         with as_fault("training", self.name, "training failed"):
             # One user at a time: what fails for whom is known, and so is the user without an update.
-            results = [
-                self.trainer.train([self.initial], [1.0], self.table, np.array([user]), at_round=0)
-                for user in self.tried
-            ]
+            results = [self._train(np.array([user])) for user in self.tried]
         failing = [result.failures for result in results if result.failures]
         if len(failing) == len(results) and (not self.on_node or len(results) >= NODE_USERS):
             raise self._training_fault(next(iter(failing[0])))
@@ -503,9 +505,8 @@ class _Check:
             raise self._fault("score", why, f'return {{"{name}": score}}')
         if name not in found:
             known = ", ".join(map(str, found)) or "nothing"
-            raise self._fault(
-                "score", f"evaluate() gives {known}, and not score_name = {name!r}.", f'{{"{name}": score}}'
-            )
+            why = f"evaluate() gives {known}, and not score_name = {name!r}."
+            raise self._fault("score", why, f'{{"{name}": score}}')
         try:
             value = float(found[name])
         except (TypeError, ValueError) as error:

@@ -104,7 +104,7 @@ def require_independent(train: Train, names: Sequence[str], marks: Marks = EXACT
     for place in places:
         if not all(marks.same(update, alone[place]) for update in _again(train, [place, place], began, marks, apart)):
             why = (
-                "gives two different updates from the same start: it keeps state between calls (an optimizer, a "
+                "gives two different results from the same start: it keeps state between calls (an optimizer, a "
                 "generator or a cache outside of train), or draws randomness that the seeds do not reach."
             )
             nearest = "everything that changes made inside of train; seeds from torch, numpy.random or random"
@@ -114,12 +114,11 @@ def require_independent(train: Train, names: Sequence[str], marks: Marks = EXACT
         for turn, (place, update) in enumerate(zip(order, _again(train, order, began, marks, apart), strict=True)):
             if not marks.same(update, alone[place]):
                 before = names[order[turn - 1]]
-                why = (
-                    f"gives another update after the training of user {before!r} than alone: it carries their data on."
-                )
+                why = f"gives another result after that of user {before!r} than alone: it carries their data on."
                 raise Dependent(place, why, _NEAREST)
 
 
+FORGETFUL = "a task that keeps nothing of users between calls"
 _NEAREST = "optimizer, scheduler, scalers and caches made inside of train; or rebuild=True where the model keeps them"
 
 
@@ -130,7 +129,7 @@ def _again(train: Train, order: Sequence[int], began: int, marks: Marks, apart: 
             return [_trained(train, [place], began, marks)[0] for place in order]
         return _trained(train, order, began, marks)
     except TrainingRaised as error:
-        why = f"raises {error.kind} after the training of others, and not alone: it carries their data on."
+        why = f"raises {error.kind} after that of others, and not alone: it carries their data on."
         raise Dependent(error.place, why, _NEAREST) from None
 
 

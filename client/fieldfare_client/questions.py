@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from fieldfare.arrays import Floats
-from fieldfare.errors import Differs, NotFound, Unsupported, WrongForm
+from fieldfare.errors import BadInput, Differs, NotFound, Unsupported, WrongForm
 from fieldfare.names import QUESTION, task_reference
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.questions import Question, Values, parse
@@ -33,6 +34,8 @@ from fieldfare.refusals import bad_input
 from fieldfare.registry import Table
 from fieldfare.schema import Schema
 from fieldfare.task import Task, complete_state, load_task
+from fieldfare_client.forked import has_own_python, why_not
+from fieldfare_client.independence import FORGETFUL, UP_TO_ROUNDING, Dependent, TrainingRaised, require_independent
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.local_model import Buffers
@@ -246,19 +249,37 @@ class QuestionTask(Task):
     def failures_on_made_up(self) -> Counter[str]:
         """Return the errors that the measure raises on one made-up row; none where the task cannot prepare that row.
 
-        Raises `Unsupported` for a model that the measure is not made for.
+        Raises `Unsupported` for a model that the measure is not made for, and `BadInput` where what Python of the
+        task's own tells of one made-up user changes after another.
         """
         self.users()
         if self._of_task is None:  # values of a column, which no code of the task computes
             return Counter()
         task, table = self._of_task
         shapes = {name: column[np.zeros(0, np.int64)] for name, column in table.columns.items()}
-        columns = {name: np.ones((1, *none.shape[1:]), none.dtype) for name, none in shapes.items()}
+        columns = {name: np.ones((2, *none.shape[1:]), none.dtype) for name, none in shapes.items()}
+        for column in columns.values():
+            column[1] = 0
+        made_up = UserTable(np.arange(2, dtype=np.uint64), np.arange(3), columns)
+        model = _released(task, self.question.runs[0]) if self.question.runs else task.build_model().eval()
+        _, measure = self._of_each(task, made_up)
+
+        def told(place: int) -> NDArray[np.float32]:
+            own, columns = measure(user := np.array([place]))[0], made_up.rows(user).columns
+            return np.append(np.nan_to_num(own, posinf=0.0, neginf=0.0), measure_all(task, model, columns))
+
+        if has_own_python(task) and not why_not():  # first: made-up rows may leave something here, too
+            try:
+                require_independent(told, ("1", "2"), UP_TO_ROUNDING)
+            except Dependent as found:
+                what, why = f"question.measure = {self.question.measure!r}", f"of a made-up user it {found.why}"
+                raise BadInput(what, why, FORGETFUL, code="measure-carries") from None
+            except TrainingRaised:
+                pass  # as is found out below
         try:
-            task.prepare({name: torch.from_numpy(column) for name, column in columns.items()})
+            task.prepare({name: torch.from_numpy(column[:1]) for name, column in columns.items()})
         except Exception:  # it may know real rows alone
             return Counter()
-        _, measure = self._of_each(task, UserTable(np.zeros(1, np.uint64), np.arange(2), columns))
         try:
             return measure(np.zeros(1, np.int64))[1]
         except Unsupported:  # it names what would do, and no user's row was read
@@ -352,6 +373,15 @@ class _OfModel:
             found = found.expand(rows)
         numbers: Floats = found.double().reshape(rows, self.width).numpy()
         return numbers
+
+
+def measure_all(task: Task, model: torch.nn.Module, columns: Mapping[str, torch.Tensor]) -> NDArray[np.float32]:
+    """Return the mean of each of the task's measures over one user's rows, shape (k,); 0 for what it does not have."""
+    found = np.zeros(len(task.measures), np.float32)
+    for at, name in enumerate(task.measures):
+        with suppress(Exception):
+            found[at] = np.nan_to_num(_OfModel(name, task, model)(columns), posinf=0.0, neginf=0.0).mean()
+    return found
 
 
 def _second(outputs: torch.Tensor) -> torch.Tensor:

@@ -36,7 +36,7 @@ def task_words(plan: Mapping[str, Any]) -> str:
     models = asked.get("models") or [asked.get("model") or ""]
     of = f" of {', '.join(map(str, models))}" if any(models) else ""
     of += ", the best one's name alone," if asked.get("shows") == "best" else ""
-    of += f", each user's smallest {asked['most']} alone" if "most" in asked else ""
+    of += f", the smallest {asked['most']} of each user" if "most" in asked else ""
     low, high = asked.get("low"), asked.get("high")
     of += f" from {low} to {high}" if (low, high) != (-(2.0**53), 2.0**53) else ""  # all whole numbers
     task = str(plan["task"].get("of")).partition("?")[0]  # without its parameters, as for a run

@@ -16,7 +16,7 @@ from torch import nn
 
 from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
-from fieldfare.task import load_task
+from fieldfare.task import OBJECT, load_task
 from fieldfare_client.app import app
 from fieldfare_client.check import check, check_task
 from fieldfare_client.simulation import LocalGrid
@@ -244,6 +244,31 @@ def test_a_task_that_carries_one_users_data_to_the_next_is_found(
 ) -> None:
     with pytest.raises(Faulty, check=coded("faulty", "run.task")):
         check(task(), task.__name__, client=ClientSpec(engine=engine))
+
+
+class KeptMeasure(Right):
+    """What it measures of the first user, whoever that is, for everybody; training is as it should be."""
+
+    def __init__(self) -> None:
+        self.seen: list[torch.Tensor] = []
+
+    def measure(self, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.seen.append(Right.measure(self, name, outputs, targets).mean())
+        return self.seen[0].expand(len(targets))
+
+
+def test_an_object_of_a_notebook_is_tried_again_where_another_had_its_name() -> None:
+    """A cell that is run again makes a class and an object of the same names."""
+    name = f"{OBJECT}notebook.Task"
+    check(Right(), name, client=ClientSpec())
+    with pytest.raises(Faulty, check=coded("faulty", "run.task")):
+        check(RunningStatistics(), name, client=ClientSpec())
+
+
+def test_a_measure_that_carries_one_users_data_to_the_next_is_found() -> None:
+    """It would ride beside the updates of a run, and be asked, at the price of one user."""
+    with pytest.raises(Faulty, match="the measuring of user", check=coded("faulty", "run.task")):
+        check(KeptMeasure(), "KeptMeasure", client=ClientSpec())
 
 
 @pytest.mark.parametrize(

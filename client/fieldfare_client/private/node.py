@@ -108,11 +108,8 @@ class UserList:
         """Reply with the pseudonyms of the users, and the digest of the model that they train."""
         logs.configure_app()
         if self.node is None:
-            raise NotGiven(
-                "@ff.private.users",
-                "there is no training loop in its module.",
-                "@app.train() above @ff.private.train(build), in the same module",
-            )
+            near = "@app.train() above @ff.private.train(build), in the same module"
+            raise NotGiven("@ff.private.users", "there is no training loop in its module.", near)
         names = np.fromiter(self.read(context), np.uint64)
         question = self.node.question_of(message)
         schema = self.node.model.schema if question is None else question.answer_schema
@@ -158,11 +155,8 @@ class AppNode:
         """Reply with the sum of the users' clipped updates, or to a plain instruction with the one user's model."""
         logs.configure_app()
         if self.user_list is None:
-            raise NotGiven(
-                "@ff.private.train",
-                "there is no list of users in its module.",
-                '@app.query("users") above @ff.private.users, in the same module',
-            )
+            near = '@app.query("users") above @ff.private.users, in the same module'
+            raise NotGiven("@ff.private.train", "there is no list of users in its module.", near)
         self._until = time.monotonic() + message.metadata.ttl  # from when on nobody wants the reply
         masking = masking_of(context, message.content)  # before anything is done for a server that it does not answer
         users = self.user_list.read(context)

@@ -64,11 +64,8 @@ def compare_mechanisms(
     for rehearsals on data that are not stated to be public, on a faulty task or with too few users.
     """
     if train and not data_is_public:
-        raise NotAllowed(
-            "compare --train",
-            "rehearsals are not charged, so they may only touch data that are public.",
-            "--train --data-is-public, or fieldfare simulate, which is charged",
-        )
+        why = "rehearsals are not charged, so they may only touch data that are public."
+        raise NotAllowed("compare --train", why, "--train --data-is-public, or fieldfare simulate, which is charged")
     if train:
         # A rehearsal charges nothing, so no delta is too large for it.
         check_first(base, accept_delta=True, quiet=quiet)

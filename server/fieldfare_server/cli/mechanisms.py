@@ -24,11 +24,8 @@ def mechanisms(
     """All kinds of mechanism, with the error of a prefix sum at equal privacy."""
     fit = -(-rounds // separation)
     if max_participations is not None and max_participations > fit:
-        raise OutOfRange(
-            f"--max-participations {max_participations}",
-            f"so many rounds that are {separation} apart do not fit into {rounds} rounds.",
-            str(fit),
-        )
+        why = f"so many rounds that are {separation} apart do not fit into {rounds} rounds."
+        raise OutOfRange(f"--max-participations {max_participations}", why, str(fit))
     most = min(20, fit) if max_participations is None else max_participations
     participation = MinSeparation(separation, most)
     rows = []

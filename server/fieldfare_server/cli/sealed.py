@@ -70,7 +70,8 @@ def search(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False, 
         BadInput, BudgetRefused: as `require_sealed`; nothing is charged.
         ChargedInVain: Ctrl-C, or no trial that counts has a model. The search stays charged.
     """
-    check_first(tuning.finals[0], accept_delta=accept_delta, quiet=quiet)
+    for plan in {plan.task_reference: plan for plan in tuning.finals}.values():
+        check_first(plan, accept_delta=accept_delta, quiet=quiet)
     home.prepare()
     key, privacy = f"sealed-{secrets.token_hex(6)}", tuning.plan.privacy
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:

@@ -132,6 +132,7 @@ def _ended(directory: StateDirectory, run_id: str, noise: tuple[float, float] | 
         population = snapshot.population(run.population)
         series = snapshot.round_series(run_id, points=2)
     score = series[-1].statistics if series else {}
+    metrics = {key: value for key, value in score.items() if key.startswith("metric.")}
     model = directory.root / run_id / "model.safetensors"
     shown = {
         "run": run_id,
@@ -143,6 +144,7 @@ def _ended(directory: StateDirectory, run_id: str, noise: tuple[float, float] | 
         "population_epsilon_limit": population.epsilon,
         "score_name": score.get("score_name"),
         "score": score.get("score"),
+        **metrics,
         "noise_norm": noise[0] if noise else None,
         "moved_norm": noise[1] if noise else None,
         "model": str(model) if model.exists() else None,
@@ -156,6 +158,9 @@ def _ended(directory: StateDirectory, run_id: str, noise: tuple[float, float] | 
         )
         if score.get("score") is not None:
             print_text(f"Held-out {score['score_name']}: {score['score']:.4f}")
+        for key in (key for key in metrics if f"{key}.low" in metrics):
+            low, high = metrics[f"{key}.low"], metrics[f"{key}.high"]
+            print_text(f"{key} of users' own data, in the last rounds: {metrics[key]:.4f} ({low:.4f} to {high:.4f})")
         if noise is not None:
             share = min(1.0, (noise[0] / noise[1]) ** 2)
             print_text(

@@ -284,6 +284,7 @@ def _metrics_line(plan: Plan) -> list[Fact]:
         f"{shown}: bounds that the plan declares public. Each user's number is cut to them and noised in one vector "
         f"with the user's update, at weight {plan.metrics.weight:g}; the charge is that of both together, with "
         f"{wider:.2%} more noise. A user without the number stands at the middle; how many have it is not known"
+        + ("" if plan.participation.scheme == "single" else "; who took part before is met by a model that saw them")
     )
     return [Fact(name="Metrics", value=value)]
 

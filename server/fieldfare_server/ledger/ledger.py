@@ -571,11 +571,8 @@ class Ledger(HeadKeys, Nodes, Tokens, metaclass=Shown):
 
         def place(connection: Connection) -> chain.Head:
             if count := read_head(connection).count:
-                raise LedgerError(
-                    f"ledger {self.url}",
-                    f"it has {count} rows, which an import would forget.",
-                    "an empty database; `fieldfare ledger mend` puts right what does not fit",
-                )
+                near = "an empty database; `fieldfare ledger mend` puts right what does not fit"
+                raise LedgerError(f"ledger {self.url}", f"it has {count} rows, which an import would forget.", near)
             return load(connection, self.url, segments, held)
 
         return self._remake(self._journal, actor, place)
@@ -672,8 +669,5 @@ def _require_no_held_head(database: Database, head_file: Path | None) -> None:
     """Refuse to make a new ledger where this coordinator has seen one: it would forget what was spent."""
     held = None if head_file is None else chain.HeadFile(head_file).read()
     if held is not None:
-        raise LedgerError(
-            f"ledger {database.name}",
-            f"there is none, and this coordinator has seen {held.count} rows of one; a new one would forget them.",
-            "the ledger that was here, from its backup",
-        )
+        why = f"there is none, and this coordinator has seen {held.count} rows of one; a new one would forget them."
+        raise LedgerError(f"ledger {database.name}", why, "the ledger that was here, from its backup")

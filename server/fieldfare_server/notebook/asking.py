@@ -54,7 +54,7 @@ def ask(
         >>> print(look)
         question: mean of rows from 0.0 to 50.0, task digits
           mean: ... (... to ...)
-          users with a value: ... to 100, and the answer tells no more
+          users with a value: somewhere from ... to 100
         100 users answered; epsilon 0.5 at delta 0.001, charged to population demo by run ...
 
     Guarantee: the answer, together with all that other runs and questions release, is within the population's

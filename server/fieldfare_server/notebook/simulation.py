@@ -183,20 +183,14 @@ def _budget(name: str, costs: list[Cost], budget: Budget | None) -> tuple[float,
             total += quote(cost.loss, total, Terms(1.0, delta, leak), cost.leak)
         need = math.ceil(gauge(total.mu_squared, delta, leak) * 100) / 100
         near = f"{need:.10g}" if len(deltas) == 1 else f"({need:.10g}, {decimal(delta)})"
-        raise NotGiven(
-            f"population {name!r}",
-            "is not in the ledger, and what it may spend in all is yours to say.",
-            f"budget={near}",
-        )
+        why = "is not in the ledger, and what it may spend in all is yours to say."
+        raise NotGiven(f"population {name!r}", why, f"budget={near}")
     if isinstance(budget, tuple):
         return budget
     if len(deltas) > 1:
         shown = ", ".join(decimal(delta) for delta in sorted(deltas))
-        raise Conflict(
-            f"budget = {budget:g}",
-            f"the plans have several deltas ({shown}).",
-            f"budget=({budget:g}, {decimal(max(deltas))})",
-        )
+        near = f"budget=({budget:g}, {decimal(max(deltas))})"
+        raise Conflict(f"budget = {budget:g}", f"the plans have several deltas ({shown}).", near)
     return budget, deltas.pop()
 
 

@@ -60,11 +60,8 @@ def released_model(home: StateDirectory, run: RunView, rounds: int | None = None
         kept[last] = run.checkpoint
     if wanted not in kept:
         held = sorted({*kept, *([last] if path.exists() or not kept else []), 0})
-        raise NotFound(
-            f"--round {wanted} of run {run.id}",
-            f"that model is not kept: an ended run keeps its last one, a run under way its newest two ({home.root}).",
-            ", ".join(map(str, held)),
-        )
+        why = f"that model is not kept: an ended run keeps its last one, a run under way its newest two ({home.root})."
+        raise NotFound(f"--round {wanted} of run {run.id}", why, ", ".join(map(str, held)))
     tensors, _ = files.latest_committed(kept[wanted])
     return ReleasedModel(run, wanted, complete(run, files, {FLAT: tensors[FLAT]}))
 

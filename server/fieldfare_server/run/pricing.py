@@ -10,10 +10,12 @@ from typing import overload
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import UNIT, Demand
+from fieldfare.aggregation import NO_MASKS
 from fieldfare.blinder_noise import BlinderNoise
 from fieldfare.cost import Cost, Ring
 from fieldfare.costing import Draw, cost_of, cost_with_resolution, privatiser_of
-from fieldfare.errors import BadInput, WrongForm
+from fieldfare.errors import BadInput, Unsupported, WrongForm
+from fieldfare.names import mechanism_word
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare.task import Task, UnknownTask, find_task, load_task, stated_schema
@@ -81,6 +83,9 @@ def price_with_model(
     privatiser = privatiser_of(plan, cost, numel)
     if not privatiser.bits or privatiser.grid is None:
         return cost
+    if (word := mechanism_word(plan.model_dump(mode="json"))) in ("exponential", "threshold"):
+        why = "masks make a noised sum, and this question's answer is none: a sum would tell more than is said."
+        raise Unsupported(f"aggregation.kind = {plan.aggregation.kind!r} of mechanism {word!r}", why, NO_MASKS)
     wider = privatiser.grid.charged_clip(bound, numel, users) / bound - 1
     return replace(cost, ring=Ring(privatiser.bits, privatiser.grid.spacing, wider))
 
@@ -144,11 +149,8 @@ def require_plans(what: str, plans: Iterable[object]) -> None:
     """Raise `BadInput` for what is no `Plan`; `what` was asked of it."""
     for plan in plans:
         if not isinstance(plan, Plan):
-            near = (
-                "ff.Plan.from_toml(text), or ff.Plan(epsilon=..., ...)"
-                if isinstance(plan, str | dict)
-                else "ff.Plan(...)"
-            )
+            of_text = "ff.Plan.from_toml(text), or ff.Plan(epsilon=..., ...)"
+            near = of_text if isinstance(plan, str | dict) else "ff.Plan(...)"
             raise WrongForm(f"{what}({plan!r})"[:200], f"takes plans, not a {type(plan).__name__}.", near)
 
 

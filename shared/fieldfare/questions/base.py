@@ -73,7 +73,7 @@ class Estimate:
 
     def __str__(self) -> str:
         if self.value is None:
-            return f"{self.name}: {self.low:.6g} to {self.high:.6g}, and the answer tells no more"
+            return f"{self.name}: somewhere from {self.low:.6g} to {self.high:.6g}"
         within = "" if self.low == self.high else f" ({self.low:.6g} to {self.high:.6g})"
         return f"{self.name}: {self.value:.6g}{within}"
 

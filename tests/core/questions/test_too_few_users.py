@@ -93,7 +93,7 @@ def test_where_nobody_has_a_value_no_quantile_is_told() -> None:
     question = parse({**KINDS["quantile"], "some": False})
     found = question.read(np.zeros(16), SD, USERS)
     assert [(each.value, each.low, each.high) for each in found] == [(None, 0.0, 1.0)] * 3
-    assert str(found[1]) == "0.5: 0 to 1, and the answer tells no more"
+    assert str(found[1]) == "0.5: somewhere from 0 to 1"
     (users,) = question.having(np.zeros(16), SD, USERS)
     assert users.value == users.low == 0
     assert users.high < 20
@@ -104,4 +104,4 @@ def test_a_mean_says_of_how_many_users_it_may_be() -> None:
     question = parse(KINDS["mean"])
     (mean,), (users,) = question.read(np.array([16.0]), SD, USERS), question.having(np.array([16.0]), SD, USERS)
     assert mean.value == pytest.approx(0.508)
-    assert str(users) == "users with a value: 9 to 1000, and the answer tells no more"
+    assert str(users) == "users with a value: somewhere from 9 to 1000"

@@ -25,6 +25,7 @@ from fieldfare.plan import Plan
 from fieldfare_client.app import forget_users
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.export import _EVENT_BYTES, COLUMNS, RoundExport, _parquet, check_export, live_export
+from fieldfare_server.cli.simulate import _ended
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -105,7 +106,7 @@ def test_rounds_as_parquet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_metrics_of_a_run_have_columns_behind_the_others(tmp_path: Path, suffix: str) -> None:
+def test_metrics_of_a_run_have_columns_behind_the_others(tmp_path: Path, suffix: str, capsys: Any) -> None:
     import pyarrow.parquet as pq
 
     where, arguments = prepare(tmp_path)
@@ -120,6 +121,10 @@ def test_metrics_of_a_run_have_columns_behind_the_others(tmp_path: Path, suffix:
     for row, seen in zip(rows, told(where), strict=True):
         assert [float(row[name]) for name in more] == [seen[name] for name in more]
     check_export(to)  # it may be replaced
+    last, told_last = json.loads(result.stdout), told(where)[-1]
+    assert [last[name] for name in more] == [told_last[name] for name in more]
+    _ended(where, last["run"], None).tell()
+    assert f"metric.loss of users' own data, in the last rounds: {last['metric.loss']:.4f} (" in capsys.readouterr().out
 
 
 def test_rounds_in_tensorboard(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from fieldfare.questions import kinds
 from fieldfare_server.api.run_answers import Run
 from fieldfare_server.evidence import looks
 from fieldfare_server.evidence.deployments_registry import registry_entry
-from fieldfare_server.evidence.guarantee import guarantee
+from fieldfare_server.evidence.guarantee import _metrics_line, guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.files.home import StateDirectory
@@ -110,7 +110,7 @@ def test_a_look_is_told_in_the_words_of_its_own_mechanism(name: str, adjacency: 
         assert facts["Sensitivity"].startswith("2:" if twice else "1:")
         assert facts["Trust"].endswith("adds the noise")
     if name == "items":
-        assert "items of y, each user's smallest 1 alone, task" in task_words(run.plan)
+        assert "items of y, the smallest 1 of each user, task" in task_words(run.plan)
     assert ("with probability 1e-7 at most" in facts["Mechanism"].lower()) == (name == "items")
     assert (run.planned.leak > 0) == (name == "items")
     assert ("a leak" in facts["Accountant"]) == (name == "items")
@@ -126,6 +126,12 @@ def test_a_run_with_metrics_says_that_their_means_are_released(tmp_path: Path) -
             text = privacy_statement(ledger, session.account.id, state.root).to_markdown()
         assert ("the means of correct, loss over users, noised and charged" in text) is also
         assert "Nothing else: no other loss, norm or metric" in text
+
+
+def test_where_users_take_part_again_metrics_are_said_to_be_of_a_model_that_saw_them() -> None:
+    measured = {"metrics": {"show": {"loss": [0, 9]}}}
+    again, once = (_metrics_line(each)[0].value for each in (plan(**measured), plan(**JOINED_ONCE, **measured)))
+    assert again == f"{once}; who took part before is met by a model that saw them"
 
 
 def test_a_question_whose_answers_are_secretly_many_has_no_look() -> None:

@@ -507,6 +507,31 @@ def test_a_measure_that_fails_on_made_up_rows_is_refused(tmp_path: Path, monkeyp
         assert [each.id for each in ledger.runs().items] == [run.id]
 
 
+@pytest.mark.parametrize("measure", ["correct", "update-norm"])
+def test_a_measure_that_carries_one_users_data_to_the_next_is_refused(
+    measure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One user's rows would move the contributions of all who follow, where the charge is for one."""
+    kept: list[torch.Tensor] = []
+
+    def carrying(task: Heights, columns: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        kept.append(columns["x"].mean())
+        return columns["x"] + sum(kept), columns["y"]
+
+    plan = ff.Plan(
+        task=f"{__name__}:Heights", population="people", epsilon=8, delta=1e-6, rounds=1, cohort=60, mechanism="nu"
+    )
+    run = ff.simulate(plan, ledger=tmp_path, budget=1000, progress=False)[0]
+    monkeypatch.setattr(Heights, "prepare", carrying)
+    question = {"kind": "mean", "measure": measure, "low": 0, "high": 1}
+    question |= {"model": run.id} if measure == "correct" else {}
+    for dry in (True, False):
+        with pytest.raises(BadInput, check=coded("measure-carries", "question.measure", measure)):
+            ask(question, tmp_path, epsilon=300.0, dry_run=dry)
+    with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
+        assert [each.id for each in ledger.runs().items] == [run.id]
+
+
 def test_how_many_users_have_no_value_is_told_by_nothing_but_the_answer(
     tmp_path: Path, caplog: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

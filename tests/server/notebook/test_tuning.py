@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 import fieldfare as ff
 from fieldfare.accounting.filter import Rectangle
@@ -239,6 +240,29 @@ class FewerUsersTask(TinyTask):
     def users(self) -> UserTable:
         x = np.ones((24 - self.fewer, 3), np.float32)
         return UserTable.grouped([f"user-{index}" for index in range(len(x))], {"x": x, "y": x[:, 0]})
+
+
+class Fails(Table):
+    fails: bool = False
+
+
+@dataclass
+class FailsTask(TinyTask):
+    Parameters: ClassVar[type[Table]] = Fails
+    fails: bool = False
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if self.fails:
+            raise ValueError
+        return super().loss(outputs, targets)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_the_task_of_every_trial_is_checked_before_the_first_is_paid(sealed: bool, tmp_path: Path) -> None:
+    whole = plan(task=f"{__name__}:FailsTask", parameters={"fails": False}, **({"tuning": None} if sealed else {}))
+    with pytest.raises(BadInput, check=coded("faulty", "FailsTask")):
+        ff.tune(whole, {"task.fails": [False, True]}, budget=4, ledger=tmp_path, progress=False, sealed=sealed)
+    assert charges(tmp_path) == (0, 0.0, 0)
 
 
 def test_cohorts_that_a_share_makes_one_are_no_two_trials() -> None:

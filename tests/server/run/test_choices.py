@@ -32,6 +32,7 @@ from fieldfare_server.run.session import Session
 from support.federation import JOINED_ONCE, USERS, LyingGrid, home, plan
 from support.liars import drop, error, values
 from support.questions import put
+from support.refusals import coded
 
 TINY = "support.federation:TinyTask"
 ROOT = Path(__file__).parents[3]
@@ -42,6 +43,19 @@ def asked(models: list[str], adjacency: str = "zero_out", noise: float = 0.2, **
     run = {"task": TINY, "cohort": USERS, "min_reports": 4, "round_timeout": 5.0}
     privacy = {"population": "people", "noise_multiplier": noise, "delta": 1e-5, "adjacency": adjacency}
     return Asked.of({"question": question, "run": run, "privacy": privacy})
+
+
+@pytest.mark.parametrize("kind", ["choose", "items"])
+def test_a_masked_sum_of_an_answer_that_is_no_sum_is_refused(kind: str) -> None:
+    """All scores were released, noised, under a statement that none is shown."""
+    ask = asked(["a", "b"])
+    if kind == "items":
+        ask = ask.model_copy(update={"question": parse({"kind": "items", "leak": 1e-7})})
+    table = ask.plan_for_nodes().model_dump(mode="json", exclude_none=True)
+    price_with_model(Plan.parse(table))
+    masked = Plan.parse({**table, "aggregation": {"kind": "masked", "least_nodes": 2}})
+    with pytest.raises(BadInput, check=coded("unsupported", "aggregation.kind = 'masked'")):
+        price_with_model(masked)
 
 
 @pytest.fixture

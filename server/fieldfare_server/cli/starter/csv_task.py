@@ -34,7 +34,7 @@ class CsvParameters(Table):
     ignore: list[str] = Field(default=[], description="columns that the model does not read")
     divide: dict[str, PositiveFloat] = Field(default={}, description="what to divide numbers by: known beforehand")
     hidden: int = Field(default=8, ge=1, le=10_000, description="width of the hidden layer")
-    held_out: float = Field(default=0.2, gt=0, lt=1, description="share of the users who are never trained on")
+    held_out: float = Field(default=0.2, gt=0, lt=1, description="share of users never trained on; keep it")
 
 
 class CsvTask(Task):

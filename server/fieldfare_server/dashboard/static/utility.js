@@ -6,7 +6,7 @@ import { lineChart } from "./chart.js";
 // Released scores against rounds, or against another figure of a point.
 export const scores = (series, along = (point) => point.round + 1) => series.points.filter((p) => Number.isFinite(p.statistics.score) && Number.isFinite(along(p))).map((p) => [along(p), p.statistics.score]);
 // An estimate with its interval.
-export const answerText = (each) => (each.value === null ? `${number(each.low)} to ${number(each.high)}, and the answer tells no more` : `${number(each.value)}${each.low === each.high ? "" : ` (${number(each.low)} to ${number(each.high)})`}`);
+export const answerText = (each) => (each.value === null ? `somewhere from ${number(each.low)} to ${number(each.high)}` : `${number(each.value)}${each.low === each.high ? "" : ` (${number(each.low)} to ${number(each.high)})`}`);
 // A question's first estimate by its name, and how many others there are.
 export function lookText({ answer: [first, ...others] }) {
   return `${first.name}: ${answerText(first)}${others.length ? `, and ${others.length} more` : ""}`;

@@ -148,8 +148,5 @@ def check(database: Database) -> None:
             f"its version is {actual}, this program writes {wanted}.",
             "back it up, then run `fieldfare migrate` (Ledger.migrate)",
         )
-    raise LedgerVersion(
-        f"ledger {database.name}",
-        f"its version {actual} is newer than this program, which writes {wanted}.",
-        "the program that wrote it",
-    )
+    why = f"its version {actual} is newer than this program, which writes {wanted}."
+    raise LedgerVersion(f"ledger {database.name}", why, "the program that wrote it")

@@ -186,11 +186,8 @@ def nonces(connection: Connection, run: RunFacts, next_round: int) -> list[bytes
     query = select(c.index, c.nonce).where(c.run_seq == run.seq, c.state == "committed").order_by(c.index)
     having = [(index, nonce) for index, nonce in connection.execute(query) if nonce is not None]
     if [index for index, _ in having] != list(range(next_round if run.nonces else 0)):
-        raise LedgerCorrupt(
-            f"run {run.id}",
-            f"{next_round} rounds are committed, and {len(having)} of them have a nonce.",
-            "the ledger's backup: without its nonces a run is never continued",
-        )
+        why = f"{next_round} rounds are committed, and {len(having)} of them have a nonce."
+        raise LedgerCorrupt(f"run {run.id}", why, "the ledger's backup: without its nonces a run is never continued")
     return [bytes.fromhex(nonce) for _, nonce in having] if run.nonces else None
 
 

@@ -82,11 +82,8 @@ def take_over(
             if token is not None:
                 return token
         if now - begin >= wait:
-            raise RunHeld(
-                f"run {run_id}",
-                f"it is held by {seen.holder}.",
-                f"stop that coordinator; the run is free {seen.seconds:g} s after it fell silent",
-            )
+            near = f"stop that coordinator; the run is free {seen.seconds:g} s after it fell silent"
+            raise RunHeld(f"run {run_id}", f"it is held by {seen.holder}.", near)
         time.sleep(min(0.2, seen.seconds / 10))
         with journal.database.read() as connection:
             latest = leases.read(connection, run.seq)

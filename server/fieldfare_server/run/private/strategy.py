@@ -510,11 +510,8 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         """Return what the run to continue began with. Raises `BadInput` where `model` is of another layout."""
         stored = OwnModel.load(RunFiles(self._home.root, self._wanted).directory)
         if stored.layout() != model.layout():
-            raise Differs(
-                "initial_arrays",
-                f"run {self._wanted} began with other names, types, shapes or roles.",
-                "the model that it began with",
-            )
+            why = f"run {self._wanted} began with other names, types, shapes or roles."
+            raise Differs("initial_arrays", why, "the model that it began with")
         return stored
 
     # -- the run ---------------------------------------------------------------------------------------------

@@ -187,11 +187,8 @@ class PlainDialect:
     ) -> tuple[list[Message], Reader | None]:
         (point, *others), (weight, *more), (share, *queries), _ = round.points
         if others or more or queries or (weight, share) != (1.0, 1.0):
-            raise Unsupported(
-                "server_optimizer",
-                "it asks clients to train from several points, which Flower's own messages cannot say.",
-                "kind = 'sgd' or 'fedadam'; or dialect = 'cohort'",
-            )
+            why = "it asks clients to train from several points, which Flower's own messages cannot say."
+            raise Unsupported("server_optimizer", why, "kind = 'sgd' or 'fedadam'; or dialect = 'cohort'")
         sent = self.model.sent(point)
         encoded = self.model.encoded(point)
         config = self.configure(round.occasion.round, point)
