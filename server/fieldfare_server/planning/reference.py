@@ -89,7 +89,8 @@ def sections() -> Iterator[PlanSection]:
                 for kind, spec in KINDS[name].items():
                     yield PlanSection(name, kind, _about(spec), tuple(_keys(name, kind, spec)))
         else:
-            (spec,) = (part for part in (field.annotation, *get_args(field.annotation)) if _is_table(part))
+            parts = (part for part in (field.annotation, *get_args(field.annotation)) if isinstance(part, type))
+            (spec,) = (part for part in parts if issubclass(part, BaseModel))
             yield PlanSection(table, "", _about(spec), tuple(_keys(table, "", spec)))
 
 
@@ -124,10 +125,6 @@ def _about(spec: Spec) -> str:
     """Return the first paragraph of a model's documentation, in one line; its file's where it has none."""
     paragraph = (spec.__doc__ or sys.modules[spec.__module__].__doc__ or "").split("\n\n")[0]
     return " ".join(paragraph.split())
-
-
-def _is_table(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def explain(wanted: str, known: tuple[PlanSection, ...] | None = None) -> str:
