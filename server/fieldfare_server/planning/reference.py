@@ -100,13 +100,8 @@ def _keys(table: str, kind: str, spec: Spec) -> Iterator[Key]:
             continue
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         unit = str(extra.get("unit", ""))
-        yield Key(f"{table}.{name}", kind, field.description or "", unit, _default(field), _takes(name, field))
-
-
-def _takes(name: str, field: FieldInfo) -> str:
-    if name in ("base", "schedule"):
-        return "a table with a kind"
-    return takes(field)
+        taken = "a table with a kind" if name in ("base", "schedule") else takes(field)
+        yield Key(f"{table}.{name}", kind, field.description or "", unit, _default(field), taken)
 
 
 def _default(field: FieldInfo) -> str:
@@ -237,16 +232,12 @@ def template(chosen: Mapping[str, object] | None = None, task: tuple[Key, ...] =
             others = ", ".join(other for other in KINDS[table] if other != section.kind)
             lines += [_wrapped(f"which kind; others: {others}"), f'kind = "{section.kind}"']
         for key in keys:
-            lines += [_wrapped(_comment(key)), _setting(key, values)]
+            unit = f" [{key.unit}]" if key.unit else ""
+            lines += [_wrapped(f"{key.meaning}{unit}; takes {key.takes}"), _setting(key, values)]
     return "\n".join(lines) + "\n"
 
 
 CHOSEN_TABLES = tuple(path.rpartition(".")[0] for path in CHOSEN if path.endswith(".kind"))
-
-
-def _comment(key: Key) -> str:
-    unit = f" [{key.unit}]" if key.unit else ""
-    return f"{key.meaning}{unit}; takes {key.takes}"
 
 
 def _wrapped(text: str) -> str:
