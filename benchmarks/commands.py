@@ -4,8 +4,8 @@
 
 Each is a process of its own in a new account, the best of several: the load of a shared machine only adds. Python
 keeps what it compiled, as it does for users, so the first of several is the slowest. The service is asked until it
-answers, and then for all that the page loads. `--slow` adds prices by Monte Carlo, a search for a
-strategy and suggestions, each once: minutes.
+answers, then for all that the page loads, then for what it shows of a budget. `--slow` adds prices by Monte Carlo, a
+search for a strategy and suggestions, each once: minutes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ PRICED = ("containers", "digits", "gboard-blt", "gboard-tree", "flights", "fligh
 PAPERS = ("papers/correlated-noise-cifar10-blt", "papers/correlated-noise-stackoverflow-tree", "papers/disk-mnist-base")
 CERTIFIED = ("flights-binned", "flights-spaced", "papers/correlated-noise-cifar10-dense")
 LOADED = re.compile(r'(?:src|href)="/assets/([^"]+)"|from "./([^"]+)"')
+SHOWN = (
+    *("v1/populations?order=nearness&limit=20", "v1/runs?limit=50", "v1/audit?limit=12", "v1/populations/people"),
+    *("v1/populations/people/history", "v1/populations/people/participation"),
+)
 Cost = tuple[float, float, float]
 """Seconds of processor, seconds, megabytes."""
 
@@ -75,8 +79,8 @@ def got(url: str, patience: float = 120.0) -> str:
             time.sleep(0.02)
 
 
-def service(home: str) -> tuple[Cost, Cost]:
-    """Cost of `serve` until the API answers, and until all that the page loads was sent."""
+def service(home: str) -> tuple[Cost, Cost, Cost]:
+    """Cost of `serve` until the API answers, until all that the page loads was sent, and until a budget is shown."""
     began, words = time.perf_counter(), [*PROGRAM, "serve", "--port", "0"]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(words, env=account(home), stdout=quiet, stderr=subprocess.PIPE, text=True) as started:
@@ -93,7 +97,10 @@ def service(home: str) -> tuple[Cost, Cost]:
                     waiting += [
                         f"assets/{name}" for names in LOADED.findall(got(address + path)) for name in names if name
                     ]
-            return first, so_far(started.pid, began)
+            page = so_far(started.pid, began)
+            for path in SHOWN:
+                got(address + path)
+            return first, page, so_far(started.pid, began)
         finally:
             started.terminate()
 
@@ -107,9 +114,8 @@ def measured(times: int, slow: bool, home: str) -> dict[str, Cost]:
     child([*PROGRAM, "population", "create", "people", "--epsilon", "8", "--delta", "1e-5"], home)
     rows = {"`import fieldfare`": min(child([sys.executable, "-c", "import fieldfare"], home) for _ in range(times))}
     rows |= {f"`fieldfare {word}`": best(word) for word in ("--version", "--help", "budget", "runs")}
-    rows["`fieldfare serve`, until the API answers"], rows["the same, until the page is sent"] = min(
-        service(home) for _ in range(times)
-    )
+    until = ("`fieldfare serve`, until the API answers", "the same, until the page is sent", "until it shows a budget")
+    rows |= dict(zip(until, min(service(home) for _ in range(times)), strict=True))
     for name in (*GROUPS, "plan", "simulate", "serve"):
         rows[f"`fieldfare {name} --help`"] = best(name, "--help")
     for plan in (*PRICED, *PAPERS):

@@ -6,18 +6,19 @@ from collections.abc import Callable
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
-from typing import Literal, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from fieldfare.lazily import scipy
 
 Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 
-# scipy.signal imports all of scipy.stats, which takes longer than most commands. Its recursive filter is one
-# compiled module, which is loaded by itself, and its convolution is three transforms: both give
-# scipy.signal's own bits.
+# scipy.signal imports all of scipy.stats, which takes longer than most commands. Its recursive filter is one compiled
+# module, which is loaded by itself, and its convolution is three transforms: both give its own bits.
 
 
 def lfilter(b: ArrayLike, a: ArrayLike, x: ArrayLike) -> Floats:
@@ -30,17 +31,15 @@ def lfilter(b: ArrayLike, a: ArrayLike, x: ArrayLike) -> Floats:
     return _filter()(b, a, x, -1)
 
 
-def fftconvolve(first: ArrayLike, second: ArrayLike, mode: Literal["full", "valid"] = "full") -> Floats:
-    """Convolve two vectors as `scipy.signal.fftconvolve`; "valid" wants the longer one first."""
-    from scipy.fft import irfftn, next_fast_len, rfftn  # a node has no SciPy
-
+def fftconvolve(first: ArrayLike, second: ArrayLike) -> Floats:
+    """Convolve a vector with one that is not longer, as `scipy.signal.fftconvolve` in its mode "valid"."""
     first, second = np.asarray(first), np.asarray(second)
-    whole = first.size + second.size - 1
     if 1 in (first.size, second.size):
         return np.asarray(first * second, np.float64)
-    length = next_fast_len(whole, real=True)
-    product = irfftn(rfftn(first, [length]) * rfftn(second, [length]), [length])[:whole]
-    return cast(Floats, product if mode == "full" else product[second.size - 1 : first.size].copy())
+    fft = scipy.fft
+    length = fft.next_fast_len(first.size + second.size - 1, real=True)
+    product = fft.irfftn(fft.rfftn(first, [length]) * fft.rfftn(second, [length]), [length])
+    return cast(Floats, product[second.size - 1 : first.size].copy())
 
 
 @lru_cache

@@ -6,21 +6,22 @@ and `scipy` for `import scipy`. It costs a look-up of an attribute, and says wha
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from fieldfare.errors import NotInstalled
+
+_listing = RLock()
 
 
 @lru_cache
 def has_torch() -> bool:
     """Return whether PyTorch is installed. Imports it."""
     try:
-        import_module("torch")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
+        _ = torch.Tensor
+    except NotInstalled:
         return False
     return True
 
@@ -38,7 +39,14 @@ class _Lazy:
             if error.name != self._module:  # it is there, and lacks something of its own
                 raise
             raise NotInstalled(*self._lacking) from None
-        value = self.__dict__[name] = getattr(module, name)
+        with _listing:  # SciPy copies all that NumPy lists, a compiler's front end and tools of tests among it: 6 MB
+            numpy = vars(import_module("numpy"))
+            listed = {each: numpy[each] for each in ("__all__", "__dir__")}
+            numpy.update(__all__=[each for each in numpy["__all__"] if each in numpy], __dir__=partial(list, numpy))
+            try:
+                value = self.__dict__[name] = getattr(module, name)
+            finally:
+                numpy.update(listed)
         return value
 
 

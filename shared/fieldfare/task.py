@@ -430,9 +430,9 @@ def _resolve(reference: str) -> object:
 
 
 def task_exits(what: str, why: str, error: SystemExit) -> BadInput:
-    """Return the refusal of code that calls `sys.exit`, whose code would be taken for that of a command."""
+    """Return the refusal of code that ends the process, whose code would be taken for that of a command."""
     nearest = 'the call behind `if __name__ == "__main__":`, or an exception in its place'
-    return BadInput(what, f"{why}: sys.exit({error.code!r}).", nearest, code="task-exits")
+    return BadInput(what, f"{why}, with exit code {error.code!r}.", nearest, code="task-exits")
 
 
 def _instance(name: str, target: object, given: Mapping[str, object]) -> Task:

@@ -24,14 +24,12 @@ def test_the_filter_has_scipys_bits() -> None:
     np.testing.assert_array_equal(arrays.lfilter([1.0], [2], np.ones(3)), [0.5, 0.5, 0.5])
 
 
-@pytest.mark.parametrize("mode", ["full", "valid"])
-def test_the_convolution_has_scipys_bits(mode: str) -> None:
+def test_the_convolution_has_scipys_bits() -> None:
     random = np.random.default_rng(31)
     for _ in range(300):
         rows = int(random.integers(1, 3000))
         x, y = random.normal(size=rows), random.normal(size=int(random.integers(1, rows + 1)))
-        ours = arrays.fftconvolve(x, y, mode=mode)  # type: ignore[arg-type]
-        np.testing.assert_array_equal(ours, signal.fftconvolve(x, y, mode=mode))
+        np.testing.assert_array_equal(arrays.fftconvolve(x, y), signal.fftconvolve(x, y, mode="valid"))
 
 
 def test_a_scipy_that_keeps_its_filter_elsewhere_is_asked_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from email.message import EmailMessage
 from email.utils import formatdate
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -82,15 +82,6 @@ class Alert:
             f"The budget of population {self.population} {what} (epsilon {self.committed_epsilon:.4g} of "
             f"{self.epsilon:.4g} at delta {decimal(self.delta, 3)})."
         )
-
-
-class Channel(Protocol):
-    """Where alerts go."""
-
-    name: str
-
-    def send(self, alert: Alert) -> None:
-        """Send it. Raises OSError or `httpx.HTTPError` if it was not taken."""
 
 
 class Hook:
@@ -157,7 +148,7 @@ class Mail:
 class Alerts:
     """Looks at every budget and sends what was not sent yet."""
 
-    def __init__(self, answers: Answers, book: Path, channels: Sequence[Channel]) -> None:
+    def __init__(self, answers: Answers, book: Path, channels: Sequence[Hook | Mail]) -> None:
         """book: the file of what was sent, which is made."""
         self._answers, self._book, self._channels = answers, book, tuple(channels)
 

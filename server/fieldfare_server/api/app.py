@@ -21,11 +21,7 @@ from fieldfare_server.api.openapi import SERVERS, describe, operation_id
 from fieldfare_server.api.places import PlacesCollector
 from fieldfare_server.api.routes import events, ledger, page, populations, runs, service
 from fieldfare_server.api.settings import Settings
-from fieldfare_server.evidence import deployments_registry, statement, verify  # noqa: F401
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.planning import what_if  # noqa: F401
-
-# `Answers` imports evidence and prices when it is asked for them. Here they are imported at once: no request waits.
 
 
 def create_app(

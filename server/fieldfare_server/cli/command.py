@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, get_type_hints
+from typing import Any, NoReturn, get_type_hints
 
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
 from fieldfare_server.cli.output import print_json, refusals
@@ -31,6 +32,13 @@ Command = Callable[..., CommandResult | None]
 _MARKUP = re.compile(r"(?<!\\)\[(?=[a-z#/@])")
 
 HOME = {"home": HomeOption, "ledger": LedgerOption}
+
+
+def _raised(status: int, here: int = os.getpid(), end: Callable[[int], NoReturn] = os._exit) -> NoReturn:
+    """Stand for `os._exit`: a task that calls it ended its command with 0, a success. A process forked here ends."""
+    if os.getpid() != here:
+        end(status)
+    raise SystemExit(status)
 
 
 def command(function: Command) -> Callable[..., None]:
@@ -60,6 +68,7 @@ def asking(
         with refusals(json_):
             if is_told:
                 given["json_"] = json_
+            end, os._exit = os._exit, _raised
             try:
                 # What a task prints is no part of the one JSON document.
                 with redirect_stdout(sys.stderr) if json_ and returns else nullcontext():
@@ -72,6 +81,8 @@ def asking(
                 from fieldfare.task import task_exits  # only here: commands start without it
 
                 raise task_exits("the task", "its code ends the program", error) from error
+            finally:
+                os._exit = end
             if answer is not None and json_:
                 print_json(answer.value)
             elif answer is not None:

@@ -21,6 +21,7 @@ from fieldfare_server.cli.output import out, print_table, print_text
 from fieldfare_server.cli.remote import read_token
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.history import BudgetChange
 from fieldfare_server.ledger.rules.populations import Rules
 from fieldfare_server.ledger.state.windows import Every
 from fieldfare_server.ledger.views import PopulationView, Together, TokenView
@@ -102,10 +103,12 @@ def list_(service: Service) -> CommandResult:
 @population.command()
 @on_service
 def show(service: Service, name: Name) -> CommandResult:
-    """One population: its budget, its rules, the raises that wait, what is reserved beside runs."""
+    """One population: its budget, its rules, the raises that wait, what is reserved beside runs, its notes."""
     view = service.population(name)
     charges = [charge for charge in service.charges(name) if charge.state == "reserved"]
-    return CommandResult(view.model_dump(mode="json") | {"charges_reserved": charges}, _table(view, charges))
+    notes = [change for change in service.history(name, 2).changes if change.action == "population.note"]
+    beside = {"charges_reserved": charges, "notes": notes}
+    return CommandResult(view.model_dump(mode="json") | beside, _table(view, charges, notes))
 
 
 @population.command()
@@ -129,7 +132,7 @@ def history(
     return CommandResult(told, tell)
 
 
-def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
+def _table(view: Population, charges: Sequence[Charge], notes: Sequence[BudgetChange]) -> Callable[[], None]:
     seconds, beside = view.reservation_seconds, f" and {len(charges)} charges beside runs" if charges else ""
     lasts = "without end" if seconds is None else f"{seconds / 3600:g} hours without a coordinator"
     until = "" if view.lasts_until is None else f", until about {view.lasts_until:%Y-%m-%d} at the pace so far"
@@ -160,6 +163,7 @@ def _table(view: Population, charges: Sequence[Charge]) -> Callable[[], None]:
         (f"charge {each.key} is reserved", f"mu {each.mu:.4g} by {each.who}: {each.what}; {each.why}")
         for each in charges
     ]
+    rows += [(f"note of {each.at:%Y-%m-%d} by {each.actor}", " ".join(each.reason.split())) for each in notes]
     return lambda: print_table(f"Population {view.name}", ("", ""), rows)
 
 
@@ -259,7 +263,7 @@ def window(
 @population.command()
 @on_ledger
 def note(opened: Ledger, name: Name, text: Annotated[str, typer.Argument(help="the note")]) -> CommandResult:
-    """Write a note on a population into the log; `population history` and the page list it."""
+    """Write a note on a population into the log; `population show` and the page list it."""
     return _answer(opened, opened.note_population(name, text=text, actor=actor()), "has one more note")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -47,9 +48,10 @@ def serve(
     ledger: LedgerOption = None,
 ) -> None:
     """Serve the budget API and page. Holds no model and no key; without a token it is read-only and loopback-only."""
+    # FastAPI asks of each model whether it is one of these, and takes "there are none": 2 MB.
+    sys.modules.setdefault("pydantic.v1", None)  # type: ignore[arg-type]
     from fieldfare_server.api import Settings, create_app  # all that a service imports, and its help needs not
     from fieldfare_server.api import server as service
-    from fieldfare_server.api.alerts import Alerts, Channel, Hook, Mail
     from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_loopback
 
     def open_directory() -> StateDirectory:
@@ -70,8 +72,11 @@ def serve(
             print_progress(
                 f"Binding {host}: reachable from other machines, which need a token (fieldfare token create)."
             )
-        channels: list[Channel] = [Hook(alert_hook.read_text(errors="replace").strip())] if alert_hook else []
-        channels += [Mail(mail_relay, alert_mail)] if alert_mail else []
+        if alert_hook or alert_mail:
+            from fieldfare_server.api.alerts import Alerts, Hook, Mail  # with a client of HTTP: 4 MB
+
+            channels: list[Hook | Mail] = [Hook(alert_hook.read_text(errors="replace").strip())] if alert_hook else []
+            channels += [Mail(mail_relay, alert_mail)] if alert_mail else []
         app = create_app(directory.ledger, settings, directory.root, directory.service_head_file, backups)
         server_config = service.config(
             app, host, port, certificate=certificate, key=key, plaintext_network=plaintext_network
@@ -80,7 +85,7 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         print_progress(f"Budget page: {'https' if certificate else 'http'}://{shown}:{taken.getsockname()[1]}/")
         book = directory.service_head_file.with_name("alerts.json")
-        with Alerts(app.state.answers, book, channels).watching() if channels else nullcontext():
+        with Alerts(app.state.answers, book, channels).watching() if alert_hook or alert_mail else nullcontext():
             service.serve(server_config, taken)
 
 

@@ -196,6 +196,8 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         statement = (
             "NOT PRIVATE: the noise comes from a fixed seed. The figures say what a secret key would have given."
         )
+    source = _GENERATORS.get(facts.plan.privacy.noise_source, "another") if facts else "recorded as secure"
+    source += "; a key of 256 random bits that no other run uses"
     unreadable = [Fact(name="Plan", value="written by another version; see the audit log")]
     lines = [
         Fact(name="Unit", value=f"{unit}, over the whole {'question' if is_question(run.plan) else 'training'}"),
@@ -205,7 +207,7 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
         *against,
         Fact(name="In words", value=loss_in_words(run.planned_epsilon, run.delta, run.planned.gdp)),
         Fact(name="Trust", value=trust),
-        Fact(name="Noise source", value=_noise_source(facts) if run.private else "fixed seed"),
+        Fact(name="Noise source", value=source if run.private else "fixed seed"),
         Fact(name="Accountant", value=f"{accountant()}, {DOMINATED if _is_choice(run) else run.planned.words.method}"),
         Fact(name="Accounting", value=ACCOUNTING[run.accounting]),
     ]
@@ -336,11 +338,6 @@ def _sampling(participation: ParticipationSpec, planned: PrivacyLoss) -> str:
         f"{claim}. Users are called at will ({stated}); one who does not answer counts as present, with an update of "
         "zero"
     )
-
-
-def _noise_source(facts: PlanFacts | None) -> str:
-    name = _GENERATORS.get(facts.plan.privacy.noise_source, "another") if facts else "recorded as secure"
-    return f"{name}; a key of 256 random bits that no other run uses"
 
 
 def _not_covered(

@@ -61,6 +61,10 @@ def write_card(ledger: Reader, home: StateDirectory, model: ReleasedModel, to: P
         )
     series = ledger.round_series(run.id, points=2)
     score = series[-1].statistics if series and model.rounds == run.next_round else {}
+    scored = "None of this model."
+    if score.get("score") is not None:
+        what = f"{score['score_name']}: {score['score']:.4f}"
+        scored = f"Held-out {what}, without noise on data that was not trained on."
     front = _front(run.id, plan, score, "config.json" in files)
     called = " ".join((plan.run.name or plan.run.task or "A Flower app").split())  # in one line, whatever it is
     files["README.md"] = "\n".join(
@@ -82,7 +86,7 @@ def write_card(ledger: Reader, home: StateDirectory, model: ReleasedModel, to: P
             "",
             "## Scores",
             "",
-            _scored(score),
+            scored,
             "",
             "## Not covered",
             "",
@@ -125,12 +129,6 @@ def _front(run: str, plan: Plan, score: Any, transformers: bool) -> dict[str, ob
         result = {"task": {"type": "other"}, "dataset": data, "metrics": [metric]}
         front["model-index"] = [{"name": plan.run.name or run, "results": [result]}]
     return front
-
-
-def _scored(score: Any) -> str:
-    if score.get("score") is None:
-        return "None of this model."
-    return f"Held-out {score['score_name']}: {score['score']:.4f}, without noise on data that was not trained on."
 
 
 def _loading(module: nn.Module | None) -> list[str]:

@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from fieldfare.atomic import make_file, sync_directory
 from fieldfare.errors import CheckpointError
@@ -448,6 +447,8 @@ def _converted(meta: dict[str, object]) -> dict[str, object]:
 
 
 def _read(path: Path, digest: str, *, tensors: bool = True) -> Checkpoint:
+    from safetensors import SafetensorError, safe_open  # a reader of budgets needs none
+
     try:
         with safe_open(path, framework="pt") as file:
             note = json.loads(file.metadata()["fieldfare"])

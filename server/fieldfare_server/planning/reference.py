@@ -89,7 +89,8 @@ def sections() -> Iterator[PlanSection]:
                 for kind, spec in KINDS[name].items():
                     yield PlanSection(name, kind, _about(spec), tuple(_keys(name, kind, spec)))
         else:
-            (spec,) = (part for part in (field.annotation, *get_args(field.annotation)) if _is_table(part))
+            parts = (part for part in (field.annotation, *get_args(field.annotation)) if isinstance(part, type))
+            (spec,) = (part for part in parts if issubclass(part, BaseModel))
             yield PlanSection(table, "", _about(spec), tuple(_keys(table, "", spec)))
 
 
@@ -99,13 +100,8 @@ def _keys(table: str, kind: str, spec: Spec) -> Iterator[Key]:
             continue
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         unit = str(extra.get("unit", ""))
-        yield Key(f"{table}.{name}", kind, field.description or "", unit, _default(field), _takes(name, field))
-
-
-def _takes(name: str, field: FieldInfo) -> str:
-    if name in ("base", "schedule"):
-        return "a table with a kind"
-    return takes(field)
+        taken = "a table with a kind" if name in ("base", "schedule") else takes(field)
+        yield Key(f"{table}.{name}", kind, field.description or "", unit, _default(field), taken)
 
 
 def _default(field: FieldInfo) -> str:
@@ -124,10 +120,6 @@ def _about(spec: Spec) -> str:
     """Return the first paragraph of a model's documentation, in one line; its file's where it has none."""
     paragraph = (spec.__doc__ or sys.modules[spec.__module__].__doc__ or "").split("\n\n")[0]
     return " ".join(paragraph.split())
-
-
-def _is_table(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def explain(wanted: str, known: tuple[PlanSection, ...] | None = None) -> str:
@@ -240,16 +232,12 @@ def template(chosen: Mapping[str, object] | None = None, task: tuple[Key, ...] =
             others = ", ".join(other for other in KINDS[table] if other != section.kind)
             lines += [_wrapped(f"which kind; others: {others}"), f'kind = "{section.kind}"']
         for key in keys:
-            lines += [_wrapped(_comment(key)), _setting(key, values)]
+            unit = f" [{key.unit}]" if key.unit else ""
+            lines += [_wrapped(f"{key.meaning}{unit}; takes {key.takes}"), _setting(key, values)]
     return "\n".join(lines) + "\n"
 
 
 CHOSEN_TABLES = tuple(path.rpartition(".")[0] for path in CHOSEN if path.endswith(".kind"))
-
-
-def _comment(key: Key) -> str:
-    unit = f" [{key.unit}]" if key.unit else ""
-    return f"{key.meaning}{unit}; takes {key.takes}"
 
 
 def _wrapped(text: str) -> str:

@@ -302,7 +302,7 @@ def column_products(c: Floats) -> ColumnProducts:
             if own.size * most <= _DIRECT:
                 lagged = np.correlate(whole, own, mode="valid")
             else:
-                lagged = np.abs(fftconvolve(whole, own[::-1], mode="valid")) + 1e-13 * energy[-1]
+                lagged = np.abs(fftconvolve(whole, own[::-1])) + 1e-13 * energy[-1]
             out[t - most :] = np.abs(lagged[1 : most + 1])[::-1]
         return float(energy[horizon - t - 1]), out
 

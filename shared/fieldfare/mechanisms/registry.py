@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, MutableMapping
 from numbers import Integral
 from typing import TypeVar
@@ -61,7 +62,9 @@ def build(
     if isinstance(rounds, bool) or not isinstance(rounds, Integral) or rounds < 1:
         raise OutOfRange(f"rounds = {rounds!r}", "must be at least 1, and an integer.", "1")
     parsed = parse(spec)
-    _ = scipy.linalg  # its BLAS is one of its own, and only what is loaded is limited
+    # Its BLAS is one of its own, and only what is loaded is limited: unless it begins with one thread.
+    if {value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")} != {"1"}:
+        _ = scipy.linalg
     # One thread: sums are then made in one order, whatever OMP_NUM_THREADS says.
     with threadpool_limits(1, "blas"):
         if cache is None:

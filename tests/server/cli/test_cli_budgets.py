@@ -63,6 +63,7 @@ def test_a_budget_from_its_creation_to_its_end(home: Path, tmp_path: Path) -> No
         ("population.note", "the board meets in May"),
         ("population.window", "slowly"),
     ]
+    assert ask(home, "population", "show", name)[1]["notes"] == changes[:1]
     assert ask(home, "population", "close", name, "--reason", "over")[1]["state"] == "closed"
     assert ask(home, "population", "close", name, "--reason", "over")[0] == 2
     assert ask(home, "population", "reopen", name, "--reason", "again")[1]["state"] == "open"
@@ -151,5 +152,7 @@ def test_a_home_that_is_none_and_a_ledger_that_is_none_are_named(tmp_path: Path)
 def test_a_note_of_two_lines_does_not_look_like_two_changes(home: Path) -> None:
     ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6")
     ask(home, "population", "note", "clinics", "all is well\n2026-01-01 09:00 raise by token ann: agreed")
-    shown = CliRunner().invoke(assemble("population"), ["population", "history", "clinics", "--home", str(home)]).output
-    assert not [line for line in shown.splitlines() if line.startswith("2026-01-01")]
+    for verb in ("history", "show"):
+        shown = CliRunner().invoke(assemble("population"), ["population", verb, "clinics", "--home", str(home)]).output
+        assert "all is well 2026-01-01 09:00 raise by token ann: agreed" in shown
+        assert not [line for line in shown.splitlines() if line.startswith("2026-01-01")]

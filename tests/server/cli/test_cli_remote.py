@@ -34,6 +34,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         commit(run, [0, 1], 0.4)
         opened.reserve_charge("people", "ranker", Foreign(mu=0.1), what="ranker", why="weekly", actor="test")
         opened.raise_population("people", epsilon=5.0, reason="a second study", actor="test")
+        opened.note_population("people", text="the board meets in May", actor="test")
         yield opened
 
 

@@ -382,6 +382,33 @@ def test_a_command_ends_by_no_code_of_a_task(tmp_path: Path, monkeypatch: pytest
     assert (said.exit_code, json.loads(said.stdout)["code"]) == (2, "task-exits")
 
 
+IMPORTED = "import os\nos._exit(0)\n"
+USED = "import os\nfrom support.faulty_tasks import Right\nclass Quits(Right):\n    def users(self): os._exit(0)\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "command", "code"),
+    [
+        (IMPORTED, "task check quitter:Quits", "faulty"),
+        (USED, "task check quitter:Quits", "faulty"),
+        (IMPORTED, "simulate plan.toml", "faulty"),
+        (IMPORTED, "ask --clip-of plan.toml", "task-exits"),
+    ],
+    ids=("check import", "check users", "simulate", "ask"),
+)
+def test_a_task_that_ends_its_process_is_no_success(task: str, command: str, code: str, tmp_path: Path) -> None:
+    """`os._exit(0)` ended the command without a word, and with the code of what is done."""
+    (tmp_path / "quitter.py").write_text(task)
+    (tmp_path / "plan.toml").write_text(FAULTY.format(task="quitter:Quits", needed=4))
+    program = "import sys; from fieldfare_server.cli import main; sys.argv[0] = 'fieldfare'; main()"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    home(tmp_path)
+    words = [sys.executable, "-c", program, *command.split(), "--home", str(tmp_path / "home"), "--json"]
+    ended = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 2, ended.stderr
+    assert json.loads(ended.stdout)["code"] == code
+
+
 def test_an_export_to_a_full_disk_keeps_whole_rows_and_goes_on_with_them(tmp_path: Path) -> None:
     """The next update wrote its rows behind a half one."""
     export, file = RoundExport("run", tmp_path / "rounds.csv"), tmp_path / "rounds.csv"

@@ -27,7 +27,6 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    text,
 )
 from sqlalchemy.types import TypeEngine
 
@@ -65,11 +64,6 @@ def _columns(fact: type[NamedTuple], **kinds: int | TypeEngine[Any] | Column[Any
         yield kind
 
 
-def _where(rows: str) -> dict[str, Any]:
-    """What makes an index one of these rows alone, on both databases."""
-    return {"sqlite_where": text(rows), "postgresql_where": text(rows)}
-
-
 _TYPES: dict[type, TypeEngine[Any]] = {float: Double(), int: Integer(), bool: Boolean()}
 # Fields that name a row of another table: the column with its number, and what that refers to.
 _OWNERS = {"population": ("population_id", "populations.id"), "run": ("run_seq", "runs.seq")}
@@ -105,7 +99,7 @@ journal = Table(
     UniqueConstraint("event"),
     Index(None, "run"),
     Index(None, "population"),
-    Index("ix_audit_tokens", "id", **_where(CREDENTIAL_ROWS)),
+    Index("ix_audit_tokens", "id", info={"where": CREDENTIAL_ROWS}),
 )
 
 # Plans, salts and statistics, which the journal names by SHA-256. Append-only (triggers). With these, `users`
@@ -170,7 +164,7 @@ runs = Table(
     ),
     UniqueConstraint("id"),
     Index(None, "population_id", "state"),
-    Index("uq_runs_key", "key_commitment", unique=True, **_where("noise_source <> 'seeded'")),
+    Index("uq_runs_key", "key_commitment", unique=True, info={"where": "noise_source <> 'seeded'"}),
 )
 
 # `token` rises with every new holder and fences off the old one; `beat` rises with every renewal.
@@ -193,8 +187,8 @@ rounds = Table(
     *_columns(facts.RoundRow, state=12, cohort=LargeBinary(), checkpoint=64, nonce=32),
     UniqueConstraint("run_seq", "index", "attempt"),
     Index("uq_rounds_nonce", "nonce", unique=True),
-    Index("uq_rounds_committed_noise_row", "run_seq", "noise_row", unique=True, **_where("state = 'committed'")),
-    Index("uq_rounds_one_open", "run_seq", unique=True, **_where("state = 'open'")),
+    Index("uq_rounds_committed_noise_row", "run_seq", "noise_row", unique=True, info={"where": "state = 'committed'"}),
+    Index("uq_rounds_one_open", "run_seq", unique=True, info={"where": "state = 'open'"}),
 )
 
 # One blob a committed round: the indices of the users whose updates are in the released sum. `charges`: under

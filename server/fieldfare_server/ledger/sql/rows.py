@@ -27,7 +27,6 @@ from sqlalchemy import (
     or_,
     select,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
@@ -251,7 +250,11 @@ def state_now(now: float | BindParameter[float]) -> Case[str]:
 def asks(dialect: str) -> ColumnElement[bool]:
     """Whether a run asks a question, by its stored plan (`fieldfare.names.is_question`), on this kind of database."""
     plan = models.runs.c.plan
-    task = func.json_extract(plan, "$.run.task") if dialect == "sqlite" else cast(plan, JSONB)["run"]["task"].astext
+    task: ColumnElement[str] = func.json_extract(plan, "$.run.task")
+    if dialect != "sqlite":
+        from sqlalchemy.dialects.postgresql import JSONB  # 2 MB
+
+        task = cast(plan, JSONB)["run"]["task"].astext
     return task == QUESTION
 
 
