@@ -14,7 +14,6 @@ import os
 import statistics
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +75,7 @@ def measure(numel: int, nodes: int, round: int) -> dict[str, float]:
             if not total.add(reply, 1, node):
                 raise RuntimeError(f"a reply was refused: {total.rejects}")
             server_seconds += time.process_time() - began
-        asked = replace(about, nodes=tuple(range(nodes)), seals=tuple(total.seals))
+        asked = total.asked
         began = time.process_time()
         answer = blinder.answer(asked.write())
         blinder_seconds = time.process_time() - began

@@ -12,7 +12,6 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +70,7 @@ class World:
             self.replies.append(mask_reply(masking, context, cost, RUN, np.ones(NUMEL, np.float32), 1, ()))
         total = self.sum()
         assert all(total.add(reply, 1, node) for node, reply in enumerate(self.replies))
-        self.asked = replace(total.about, nodes=(0, 1, 2), seals=tuple(total.seals))
+        self.asked = total.asked
         self.answer = self.blinder.answer(self.asked.write())
         instruction = RecordDict({HEADER: PlainInstruction(RUN, {}, ("w",), (1.0,)).write()})
         masking.write(instruction)
@@ -96,7 +95,7 @@ class World:
         if not total.add(content, 1, 0):
             assert total.rejects.total() == 1
             assert not total.words.any()
-            assert not total.users + len(total.seals)
+            assert not total.users + len(total.asked.seals)
             raise BadReply("refused")
 
     def greet(self, content: RecordDict) -> None:

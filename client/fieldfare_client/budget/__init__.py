@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fieldfare.errors import BadInput
 from fieldfare.head_keys import successor
 from fieldfare.names import LONGEST_NAME
-from fieldfare.signed_terms import NodeBudgetRefused, RunTerms, SignedTerms
+from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_flower.masked import Masking
 from fieldfare_flower.messages import (
@@ -41,7 +41,6 @@ if TYPE_CHECKING:  # with the accountant, which only a node that keeps a budget 
     from fieldfare.cost import Cost
     from fieldfare.plan import Plan
     from fieldfare_client.budget.charges import Charges
-    from fieldfare_client.budget.settings import Agreed
 
 VARIABLE = "FIELDFARE_BUDGET"
 
@@ -59,9 +58,8 @@ def list_payable(message: Message, answer: RecordDict) -> RecordDict:
     """
     if not is_kept():
         return answer
-    kept, agreed, terms = _open(message.content)
     names = asked_users(answer)
-    payable = kept.admit(terms, agreed, names)
+    payable = _open(message.content).admit(names)
     return answer if payable.all() else only(names[payable], answer)
 
 
@@ -74,18 +72,19 @@ def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | 
     """
     content, kept = message.content, None
     if is_kept():
-        kept, agreed, terms = _open(content)
+        kept = _open(content)
+        terms, cost = kept.terms, kept.cost
     elif MASKING in content:
-        terms = _signed(content).open()  # nobody is charged: the blinder's noise hides what its plan asks, no more
+        terms = read_terms(content).open()  # nobody is charged: the blinder's noise hides what its plan asks, no more
+        cost = terms.cost()
     else:
         return None
-    occasion, cost = Occasion.read(content), terms.cost()
+    occasion = Occasion.read(content)
     if occasion.run != terms.run:
         raise NodeBudgetRefused("an instruction", reason="another-plan")
     require_planned(content, cost.plan)
     if kept is not None:
-        names = asked_users(content) if names is None else names
-        kept.charge(terms, agreed, occasion.round, occasion.attempt, names)
+        kept.charge(occasion.round, occasion.attempt, asked_users(content) if names is None else names)
     elif not cost.participation.allows([occasion.round], cost.mechanism.rounds):
         raise NodeBudgetRefused(f"round {occasion.round + 1} of run {terms.run}", reason="out-of-turn")
     return cost
@@ -128,8 +127,8 @@ def refuse_plain() -> None:
         _open(RecordDict())
 
 
-def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
-    """Return the file of charges, what users agreed to for the population of the terms in `content`, and the terms."""
+def _open(content: RecordDict) -> Charges:
+    """Return the file of charges, for the run of the terms in `content`, whose population users agreed to."""
     try:
         from fieldfare_client.budget.charges import Charges
         from fieldfare_client.budget.settings import NodeBudget
@@ -140,7 +139,7 @@ def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
         raise NodeBudgetRefused(VARIABLE, why, near, reason="no-memory") from None
     except BadInput as error:
         raise NodeBudgetRefused(error.what, error.why, error.nearest, reason="no-memory") from None
-    signed = _signed(content)
+    signed = read_terms(content)
     terms = signed.open()
     agreed, what = settings.populations.get(terms.population), f"population {terms.population[:LONGEST_NAME]!r}"
     if agreed is None:
@@ -153,13 +152,7 @@ def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
     if terms.row < head.count:
         why = f"it ends in row {terms.row}, before row {head.count}."
         raise NodeBudgetRefused(f"ledger {terms.ledger}", why, reason=f"older-log {head}")
-    if terms.cost().plan.run.noise_seed is not None:
+    cost = terms.cost()
+    if cost.plan.run.noise_seed is not None:
         raise NodeBudgetRefused(f"run {terms.run[:40]!r}", reason="not-private")
-    return Charges(settings), agreed, terms
-
-
-def _signed(content: RecordDict) -> SignedTerms:
-    if (signed := read_terms(content)) is None:
-        near = "dialect = 'cohort', or charge_on_nodes = True, of a run that is charged to a ledger, by today's server"
-        raise NodeBudgetRefused("an instruction", "", near, reason="no-terms")
-    return signed
+    return Charges(settings, agreed, terms, cost)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -60,7 +60,6 @@ class _Top(Table):
 class Agreed:
     """What the users of a node agreed to for one population."""
 
-    name: str
     # A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is it.
     head: SignedHead
     terms: Terms
@@ -79,29 +78,29 @@ class NodeBudget:
     together: Terms  # of all populations together
     populations: Mapping[str, Agreed]
 
-    @classmethod
-    def read(cls, path: Path) -> Self:
+    @staticmethod
+    def read(path: Path) -> NodeBudget:
         """Read the file. Raises `BadInput`: a node whose budget cannot be read trains nobody."""
         try:
-            return cls(*_parsed(path.read_text(encoding="utf-8"), path))
+            return _parsed(path.read_text(encoding="utf-8"), path)
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise Unreadable(f"the node's budget {str(path)!r}", f"cannot be read ({error}).") from None
 
 
 @lru_cache(maxsize=8)
-def _parsed(text: str, path: Path) -> tuple[Path, Path, Terms, dict[str, Agreed]]:
+def _parsed(text: str, path: Path) -> NodeBudget:
     table = tomllib.loads(text)
     most = {key: table.pop(key) for key in _Most.model_fields if key in table}
     top, agreed = _valid(_Top, str(path), table), {}
     for name, each in top.populations.items():
         read = _valid(_Population, f"{path}: populations.{name}", each)
-        agreed[name] = Agreed(name, SignedHead.parse(read.head), read.terms(), read.identity, read.new_users)
+        agreed[name] = Agreed(SignedHead.parse(read.head), read.terms(), read.identity, read.new_users)
     if not most and len(agreed) > 1:
         why = "says of no population how much all of them may cost a user."
         raise NotGiven(f"the node's budget {str(path)!r}", why, "epsilon and delta on top")
     together = _valid(_Most, str(path), most).terms() if most else next(iter(agreed.values())).terms
     charges = path.parent / top.charges
-    return charges, path.parent / (top.mark or f"{charges.absolute()}.mark"), together, agreed
+    return NodeBudget(charges, path.parent / (top.mark or f"{charges.absolute()}.mark"), together, agreed)
 
 
 def _valid(model: type[T], place: str, table: Mapping[str, object]) -> T:

@@ -73,11 +73,11 @@ def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
         yield fault("code", f"nothing starts here: {error}", f"{pinned.VARIABLE}=FILE, a digest a line")
     try:
         if agreed:
-            from fieldfare_client.budget.charges import Charges
+            from fieldfare_client.budget.charges import gauges
             from fieldfare_client.budget.settings import NodeBudget
 
             settings = NodeBudget.read(Path(agreed))
-            Charges(settings).gauges()
+            gauges(settings)
             yield fine(
                 "budget", f"populations {', '.join(sorted(settings.populations))}; charges in {settings.charges}."
             )
