@@ -34,7 +34,7 @@ from fieldfare.accounting.filter import Price, Terms
 from fieldfare.atomic import make_file
 from fieldfare.blinder_noise import BlinderNoise, terms_of
 from fieldfare.errors import BadInput, Differs, NotAllowed, OutOfRange, Unreadable, Unsupported
-from fieldfare.masking.boxes import receipt_key, unseal, write_key
+from fieldfare.masking.boxes import read_node_key, receipt_key, unseal, write_key
 from fieldfare.masking.receipts import BlinderHead, next_row
 from fieldfare.masking.words import Words, sum_masks
 from fieldfare.noise import SecureNoise
@@ -135,9 +135,10 @@ class Blinder:
             journal.execute("INSERT OR REPLACE INTO budget VALUES (1, ?, ?)", (epsilon, delta))
 
     def admit(self, nodes: Mapping[str, str]) -> None:
-        """Open boxes of these nodes from now on. nodes: public key, 64 hex digits -> a name for people."""
+        """Open boxes of these nodes from now on. nodes: key ("ffn1:...") -> a name for people. Raises `BadInput`."""
+        admitted = [(read_node_key(key), name) for key, name in nodes.items()]
         with transaction(self._journal) as journal:
-            journal.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?)", nodes.items())
+            journal.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?)", admitted)
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         """The rows of a table of `_SHOWN`."""

@@ -122,12 +122,9 @@ def mask_reply(
 ) -> RecordDict:
     """The masked reply that says what a plain one with these figures says, under a mask that no other reply has.
 
-    Args:
-        cost: what `budget.charge` returned for the instruction.
-        update: the queries' sums of clipped updates, one after another, finite, shape (queries x d,).
-        counts: sums of what rides beside them.
-
-    Raises `NodeBudgetRefused` where the masks are not those of the plan, or would hide the sum of nobody.
+    cost: what `budget.charge` returned. update: the queries' sums of clipped updates, one after another, finite, shape
+    (queries x d,). counts: sums of what rides beside them. Raises `NodeBudgetRefused` where the masks are not those of
+    the plan, or would hide the sum of nobody.
     """
     budget.require_ring(masking, cost, update.size + len(counts), users)
     # Each as the server weighs it in a plain sum: the words then stand for the same cells.

@@ -132,7 +132,7 @@ class Masking:
         queries = records[HEADER].get("queries", 1)
         if abs(log2) > 900 or bits not in RINGS or not numbers or sum(shares) > 1 + 1e-12 or len(shares) != queries:
             raise BadReply("schema", "no ring, weights, and share of each query")
-        return cls(*told, str(record.get("head", "")), digest_of_instruction(content))
+        return cls(*[*told, str(record.get("head", "")), digest_of_instruction(content)])
 
 
 def _written(said: object, members: Mapping[str, type], **others: ConfigRecordValues) -> ConfigRecord:
@@ -206,7 +206,7 @@ class MasksAsked:
         ids = all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes)
         if not numbers or not ids or len(nodes) != len(seals):
             raise BadReply("schema", "no round, or not one id and one seal for each node")
-        return cls(*about, tuple(map(int, nodes)), tuple(map(Seal.unpack, seals)))
+        return cls(*[*about, tuple(map(int, nodes)), tuple(map(Seal.unpack, seals))])
 
     def read_reply(self, content: RecordDict, node: int, sent: int) -> tuple[Words, int, Seal]:
         """(words, users, seal) of the reply of `node`, which was asked to train `sent` users.

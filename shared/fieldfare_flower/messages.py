@@ -454,7 +454,7 @@ def write_terms(signed: SignedTerms) -> dict[str, ConfigRecord]:
 
 
 def read_terms(content: RecordDict) -> SignedTerms:
-    """The signed terms that a message shows, not checked. Raises `NodeBudgetRefused` where they are none, or nonsense."""
+    """The signed terms that a message shows, not checked. Raises `NodeBudgetRefused` where it shows none, or others."""
     record = records_of(content, ConfigRecord).get(TERMS, ConfigRecord())
     text, key, signature, keys = (record.get(name) for name in ("terms", "key", "signature", "keys"))
     if not (isinstance(text, str) and isinstance(key, str) and isinstance(signature, str) and isinstance(keys, list)):

@@ -19,7 +19,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from fieldfare.errors import BadInput
-from fieldfare.masking.boxes import read_key, read_node_key
+from fieldfare.masking.boxes import read_key
 from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import NODE_KEY, make_node_key, mask_reply
 from fieldfare_flower.masked import (
@@ -63,7 +63,7 @@ class World:
         self.blinder.approve(PLAN, 2, NUMEL)
         masking, cost = masking_of_plan(A_PLAN, self.blinder.public_key, NUMEL)
         files = [root / f"{node}.key" for node in range(3)]
-        self.blinder.admit({read_node_key(make_node_key(file)): file.name for file in files})
+        self.blinder.admit({make_node_key(file): file.name for file in files})
         self.replies = []
         for node, file in enumerate(files):
             context = Context(1, node, {NODE_KEY: str(file)}, RecordDict(), {})

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fieldfare.errors import BadInput
 from fieldfare.head_keys import successor
 from fieldfare.names import LONGEST_NAME
+from fieldfare.signed_head import SignedHead
 from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_flower.masked import Masking
@@ -58,9 +59,7 @@ def list_payable(message: Message, answer: RecordDict) -> RecordDict:
     """
     if not is_kept():
         return answer
-    names = asked_users(answer)
-    payable = _open(message.content).admit(names)
-    return answer if payable.all() else only(names[payable], answer)
+    return only(_open(message.content).admit(asked_users(answer)), answer)
 
 
 def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | None:
@@ -70,16 +69,13 @@ def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | 
     Returns the run's cost; None where no budget is kept and nothing is masked. Raises `NodeBudgetRefused`: nobody is
     charged, nor may train.
     """
-    content, kept = message.content, None
-    if is_kept():
-        kept = _open(content)
-        terms, cost = kept.terms, kept.cost
-    elif MASKING in content:
-        terms = read_terms(content).open()  # nobody is charged: the blinder's noise hides what its plan asks, no more
-        cost = terms.cost()
-    else:
+    content = message.content
+    kept = _open(content) if is_kept() else None
+    if kept is None and MASKING not in content:
         return None
-    occasion = Occasion.read(content)
+    # Where nobody is charged the blinder's noise hides what its plan asks, and no more.
+    terms = read_terms(content).open() if kept is None else kept.terms
+    occasion, cost = Occasion.read(content), terms.cost()
     if occasion.run != terms.run:
         raise NodeBudgetRefused("an instruction", reason="another-plan")
     require_planned(content, cost.plan)
@@ -144,7 +140,7 @@ def _open(content: RecordDict) -> Charges:
     agreed, what = settings.populations.get(terms.population), f"population {terms.population[:LONGEST_NAME]!r}"
     if agreed is None:
         raise NodeBudgetRefused(what, "", ", ".join(settings.populations), reason="not-agreed")
-    head = agreed.head
+    head = SignedHead.parse(agreed.head)
     if terms.ledger != head.ledger or signed.key not in (head.key, successor(head.ledger, head.key, signed.keys)[0]):
         why = f"its ledger is {terms.ledger[:40]}, signed with key {signed.key[:16]}..., and not the one agreed to."
         near = f"ledger {head.ledger} with key {head.key[:16]}... or one that it names"

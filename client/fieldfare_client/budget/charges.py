@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -142,8 +142,8 @@ class Charges:
     terms: RunTerms
     cost: Cost  # that of `terms`
 
-    def admit(self, names: Names) -> NDArray[np.bool_]:
-        """Return which of the users `names` have enough left for the whole of the run, shape (n,).
+    def admit(self, names: Names) -> Names:
+        """Return those of the users `names` who have enough left for the whole of the run, shape (k,).
 
         Where the run charges all users alike they are charged here, once, before they are named to the server.
         Raises `NodeBudgetRefused`.
@@ -151,17 +151,15 @@ class Charges:
         users = _numbers(names)
         with _writing(self.settings) as journal:
             whole, asked = self._meet(journal), self._asked(journal, users)
-            if singly := self._singly:
+            if self._singly:
                 more = [max(0, self.cost.most_units() - each.units) * _UNIT for each in asked]
             else:
                 more = [Fraction() if each.rounds else whole for each in asked]
-            fit = self._fit(journal, users, more)
-            if users and not any(fit):  # nothing is charged then, no leak either
-                raise self._exceeds()
+            fit = self._fit(journal, users, more, any)  # where none does nothing is charged, no leak either
             for user, each, fits in zip(users, asked, fit, strict=True):
-                if fits and not singly and not each.rounds:
+                if fits and not self._singly and not each.rounds:
                     self._add(journal, user, whole, _WHOLE, 0, 0)
-            return np.array(fit, np.bool_)
+            return names[np.array(fit, np.bool_)]
 
     def charge(self, round: int, attempt: int, names: Names) -> None:
         """Charge the users `names` for taking part in `round`. It is on the disk when this returns.
@@ -189,8 +187,7 @@ class Charges:
                     soon = pattern and round - pattern[-1] < apart
                     raise NodeBudgetRefused(what, reason="too-soon" if soon else often)
             units = _increments(cost, round, taken) if self._singly else [0] * len(new)
-            if not all(self._fit(journal, new, [each * _UNIT for each in units])):
-                raise self._exceeds()
+            self._fit(journal, new, [each * _UNIT for each in units], all)
             for user, each in zip(new, units, strict=True):
                 self._add(journal, user, each * _UNIT, round, attempt, each)
             values = [(attempt, self.terms.run, user, round) for user in again]
@@ -206,20 +203,22 @@ class Charges:
         """What must hold a charge: the population's budget, and that of all together."""
         return ((self.terms.population, self.agreed.terms), ("", self.settings.together))
 
-    def _fit(self, journal: sqlite3.Connection, users: Sequence[int], more: Sequence[Fraction]) -> list[bool]:
-        """Return which users may be charged `more`, in the population and in all of them together."""
+    def _fit(
+        self, journal: sqlite3.Connection, users: list[int], more: list[Fraction], enough: Callable[[list[bool]], bool]
+    ) -> list[bool]:
+        """Return which users may be charged `more`, in the population and in all of them together. Raises
+        `NodeBudgetRefused` where those, of some, are not `enough`: all, or any.
+        """
         fit = [True] * len(users)
         for name, terms in self._budgets:
             spent, leak = _spent(journal, users, name)
             totals = [Price(float(held + each), float(leak)) for held, each in zip(spent, more, strict=True)]
             fit = [fits and terms.hold(total) for fits, total in zip(fit, totals, strict=True)]
+        if users and not enough(fit):
+            most = f"epsilon {self.agreed.epsilon:.12g} at delta {decimal(self.agreed.delta)}"
+            why = f"a user would lose more than {most}, or than all populations together may cost."
+            raise NodeBudgetRefused(f"population {self.terms.population!r}", why, reason="exceeds")
         return fit
-
-    def _exceeds(self) -> NodeBudgetRefused:
-        terms = self.agreed.terms
-        most = f"epsilon {terms.epsilon:.12g} at delta {decimal(terms.delta)}"
-        why = f"a user would lose more than {most}, or than all populations together may cost."
-        return NodeBudgetRefused(f"population {self.terms.population!r}", why, reason="exceeds")
 
     def _meet(self, journal: sqlite3.Connection) -> Fraction:
         """Note the population and the run at their first instruction; later, require that they are the same.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,15 +38,22 @@ class _Most(Table):
     delta: float
     leak: float | None = None
 
+    @cached_property
     def terms(self) -> Terms:
+        """The same, as what prices are compared with. Raises `BadInput` for what is no budget."""
         leak = default_leak("zero_out", self.delta) if self.leak is None else self.leak
-        Rectangle.of(self.epsilon, self.delta, leak)  # refuses what is no budget
+        Rectangle.of(self.epsilon, self.delta, leak)
         return Terms(self.epsilon, self.delta, leak)
 
 
-class _Population(_Most):
+class Agreed(_Most):
+    """What the users of a node agreed to for one population."""
+
+    # A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is it.
     head: str
-    identity: str = ""
+    identity: str = ""  # hash of the journal row that made it; "": that of the first instruction, which is kept
+    # Whether none of the node's users took part before the node kept a budget. Else what was spent by then is
+    # charged to each of them.
     new_users: bool = False
 
 
@@ -54,19 +61,6 @@ class _Top(Table):
     populations: dict[str, dict[str, object]] = Field(min_length=1)
     charges: str = "charges.sqlite3"
     mark: str = ""
-
-
-@dataclass(frozen=True)
-class Agreed:
-    """What the users of a node agreed to for one population."""
-
-    # A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is it.
-    head: SignedHead
-    terms: Terms
-    identity: str  # hash of the journal row that made it; "": that of the first instruction, which is kept
-    # Whether none of the node's users took part before the node kept a budget. Else what was spent by then is
-    # charged to each of them.
-    new_users: bool
 
 
 @dataclass(frozen=True)
@@ -93,12 +87,12 @@ def _parsed(text: str, path: Path) -> NodeBudget:
     most = {key: table.pop(key) for key in _Most.model_fields if key in table}
     top, agreed = _valid(_Top, str(path), table), {}
     for name, each in top.populations.items():
-        read = _valid(_Population, f"{path}: populations.{name}", each)
-        agreed[name] = Agreed(SignedHead.parse(read.head), read.terms(), read.identity, read.new_users)
+        read = agreed[name] = _valid(Agreed, f"{path}: populations.{name}", each)
+        _ = SignedHead.parse(read.head), read.terms  # refuses what is none
     if not most and len(agreed) > 1:
         why = "says of no population how much all of them may cost a user."
         raise NotGiven(f"the node's budget {str(path)!r}", why, "epsilon and delta on top")
-    together = _valid(_Most, str(path), most).terms() if most else next(iter(agreed.values())).terms
+    together = _valid(_Most, str(path), most).terms if most else next(iter(agreed.values())).terms
     charges = path.parent / top.charges
     return NodeBudget(charges, path.parent / (top.mark or f"{charges.absolute()}.mark"), together, agreed)
 

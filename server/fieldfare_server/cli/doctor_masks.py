@@ -78,9 +78,8 @@ def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
 
             settings = NodeBudget.read(Path(agreed))
             gauges(settings)
-            yield fine(
-                "budget", f"populations {', '.join(sorted(settings.populations))}; charges in {settings.charges}."
-            )
+            names = ", ".join(sorted(settings.populations))
+            yield fine("budget", f"populations {names}; charges in {settings.charges}.")
         elif key:
             said = f"{budget.VARIABLE} is not set: the server decides how often a user is asked, for which populations."
             mend = f"{budget.VARIABLE}=FILE, `python -m fieldfare_client.budget init --file FILE`"

@@ -19,7 +19,7 @@ from fieldfare.accounting.filter import gauge
 from fieldfare.blinder_noise import SPARE, BlinderNoise, terms_of
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
-from fieldfare.masking.boxes import read_key, read_node_key, write_key
+from fieldfare.masking.boxes import read_key, write_key
 from fieldfare.masking.receipts import Receipt, Receipts
 from fieldfare.masking.words import RINGS, sum_masks
 from fieldfare.mechanisms import build
@@ -53,7 +53,7 @@ class World:
     def __init__(self, root: Path, *plans: Plan, numel: int = NUMEL) -> None:
         self.root, self.numel, self.blinder = root, numel, Blinder(root / "blinder")
         self.files = [root / f"{node}.key" for node in range(NODES)]
-        self.blinder.admit({read_node_key(make_node_key(file)): file.name for file in self.files})
+        self.blinder.admit({make_node_key(file): file.name for file in self.files})
         for each in plans:
             self.blinder.approve(each.digest(), 2, numel, blinder_noise_of(each, numel))
         self.questions: dict[tuple[str, int], MasksAsked] = {}

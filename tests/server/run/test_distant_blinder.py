@@ -476,7 +476,7 @@ def test_who_says_to_be_the_blinder_and_is_not(tmp_path: Path, blinder: Blinder)
 
 def test_a_hello_that_was_changed_on_its_way_is_none(blinder: Blinder) -> None:
     key, plan_ = blinder.public_key[-64:], "cd" * 32
-    blinder.admit({"ab" * 32: "a"})
+    blinder.admit({"ffn1:" + "ab" * 32: "a"})
     blinder.approve(plan_, 2, 4)
     for asked, noise in ((plan_, ()), ("12" * 32, None)):
         said = blinder.hello("run", asked)
