@@ -102,7 +102,9 @@ def _watch(shown: str, key: str, file: Path) -> None:
         raise BlinderWentBack(what, "what is shown as its end is another blinder's.", near)
     if seen is not None and (head is None or head.denies(seen)):
         now = "its end is not shown any more" if head is None else f"it ends in row {head.row}"
-        raise BlinderWentBack(what, f"{now}, and its row {seen.row} was shown before.", near, told=seen.text)
+        refused = BlinderWentBack(what, f"{now}, and its row {seen.row} was shown before.", near)
+        refused.told = seen.text
+        raise refused
     if head is not None and (seen is None or head.row > seen.row):
         keep(file, head.text)
 

@@ -168,7 +168,7 @@ class TrainInstruction:
         points = tuple(_model(content, POINT.format(i), schema) for i in range(len(weights) // queries))
         users = asked_users(content)
         config = records_of(content, ConfigRecord).get(CONFIG)
-        return cls(occasion, points, weights, users, read_table(content, HEADER, "settings"), queries, batches, config)
+        return cls(occasion, points, weights, users, read_settings(content), queries, batches, config)
 
 
 def read_table(content: RecordDict, record: str, key: str) -> dict[str, Any]:
@@ -180,6 +180,11 @@ def read_table(content: RecordDict, record: str, key: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise BadReply("schema", "no table where there must be one")
     return table
+
+
+def read_settings(content: RecordDict) -> dict[str, Any]:
+    """Return what an instruction's header says of how to train. Raises `BadReply` where it says nothing."""
+    return read_table(content, HEADER, "settings")
 
 
 def write_points(points: Sequence[Arrays]) -> dict[str, ArrayRecord]:
@@ -219,8 +224,8 @@ class PlainInstruction:
             raise BadReply("schema", "it does not say which arrays are trained")
         if {*map(type, weights)} - {float}:
             raise BadReply("schema", "ill-typed weights")
-        settings, factors = read_table(content, HEADER, "settings"), tuple(map(float, weights))
-        return cls(occasion, settings, tuple(map(str, trained)), factors, deltas)
+        factors = tuple(map(float, weights))
+        return cls(occasion, read_settings(content), tuple(map(str, trained)), factors, deltas)
 
 
 @dataclass(frozen=True)

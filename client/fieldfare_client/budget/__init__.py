@@ -27,16 +27,7 @@ from fieldfare.signed_head import SignedHead
 from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_flower.masked import Masking
-from fieldfare_flower.messages import (
-    HEADER,
-    MASKING,
-    Occasion,
-    asked_users,
-    only,
-    read_question,
-    read_table,
-    read_terms,
-)
+from fieldfare_flower.messages import MASKING, Occasion, asked_users, only, read_question, read_settings, read_terms
 
 if TYPE_CHECKING:  # with the accountant, which only a node that keeps a budget has
     from fieldfare.cost import Cost
@@ -57,9 +48,7 @@ def list_payable(message: Message, answer: RecordDict) -> RecordDict:
     Where all users of a run are charged alike, they are charged now: whom secret draws leave out pays too.
     Raises `NodeBudgetRefused`.
     """
-    if not is_kept():
-        return answer
-    return only(_open(message.content).admit(asked_users(answer)), answer)
+    return only(_open(message.content).admit(asked_users(answer)), answer) if is_kept() else answer
 
 
 def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | None:
@@ -91,7 +80,7 @@ def require_planned(content: RecordDict, plan: Plan) -> None:
 
     What multiplies models and changes before they are clipped is free. A norm moves where the clipping is in its units.
     """
-    settings, asked = read_table(content, HEADER, "settings"), read_question(content)
+    settings, asked = read_settings(content), read_question(content)
     try:
         clipping = plan.clipping.at(TrainingSettings.parse(settings).clipping.norm)
         told = settings == plan.told(clipping) and clipping.bound == plan.clipping.bound

@@ -18,17 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from fieldfare.accounting.filter import Rectangle, Terms, default_leak
 from fieldfare.errors import NotGiven, Unreadable
-from fieldfare.refusals import bad_input
+from fieldfare.refusals import validated
 from fieldfare.registry import Table
 from fieldfare.signed_head import SignedHead
-
-T = TypeVar("T", bound=Table)
 
 
 class _Most(Table):
@@ -85,20 +82,13 @@ class NodeBudget:
 def _parsed(text: str, path: Path) -> NodeBudget:
     table = tomllib.loads(text)
     most = {key: table.pop(key) for key in _Most.model_fields if key in table}
-    top, agreed = _valid(_Top, str(path), table), {}
+    top, agreed = validated(_Top, table, str(path)), {}
     for name, each in top.populations.items():
-        read = agreed[name] = _valid(Agreed, f"{path}: populations.{name}", each)
+        read = agreed[name] = validated(Agreed, each, f"{path}: populations.{name}")
         _ = SignedHead.parse(read.head), read.terms  # refuses what is none
     if not most and len(agreed) > 1:
         why = "says of no population how much all of them may cost a user."
         raise NotGiven(f"the node's budget {str(path)!r}", why, "epsilon and delta on top")
-    together = _valid(_Most, str(path), most).terms if most else next(iter(agreed.values())).terms
+    together = validated(_Most, most, str(path)).terms if most else next(iter(agreed.values())).terms
     charges = path.parent / top.charges
     return NodeBudget(charges, path.parent / (top.mark or f"{charges.absolute()}.mark"), together, agreed)
-
-
-def _valid(model: type[T], place: str, table: Mapping[str, object]) -> T:
-    try:
-        return model.model_validate(table)
-    except ValidationError as error:
-        raise bad_input(error, place, model) from None

@@ -418,7 +418,9 @@ def test_nodes_with_a_task_and_with_a_loop_of_their_own_show_what_they_saw(
     monkeypatch.setattr("flwr.app.message.message.TaskIdentity", anybody, raising=False)
 
     def refuse(message: Message, context: object) -> Message:
-        raise BlinderWentBack("the blinder's journal", "it ends in row 0.", told="a line")
+        refused = BlinderWentBack("the blinder's journal", "it ends in row 0.")
+        refused.told = "a line"
+        raise refused
 
     reply = answering(refuse)(Message(RecordDict(), 1, "train"), None)
     assert reply.error.reason == "<class 'BlinderWentBack'> a line"

@@ -220,7 +220,7 @@ class PlainSums:
     closed: ClassVar[None] = None
     head: ClassVar[str] = ""
 
-    def __init__(self, make: Callable[[Occasion, tuple[float, ...], Reader | None, object], Aggregate]) -> None:
+    def __init__(self, make: Callable[[Occasion, tuple[float, ...], Reader | None], Aggregate]) -> None:
         self.empty = make
 
     def meet(self, blinder: object, grid: object, run_config: object) -> None:
@@ -232,11 +232,14 @@ class PlainSums:
     def require_approval(self) -> None:
         """Nobody else has to approve."""
 
+    def instruct(self, messages: object, shares: object) -> None:
+        """Tell nodes nothing more."""
+
     def left_closed(self, opened: OpenRound) -> None:
         """Refuse a closed round: no plain round is ever closed. Raises `CheckpointError`."""
         raise CheckpointError(f"round {opened.index}", "it is closed, and its plan has no masks.")
 
-    def close(self, opened: OpenRound, total: object, reported: object) -> OpenRound:
+    def close(self, opened: OpenRound, total: object, nodes: object, reported: object) -> OpenRound:
         """Do nothing: what is summed is read."""
         return opened
 

@@ -74,12 +74,12 @@ class Attempt:
             heads = shown(by_node)
             for message in messages:
                 message.content.update(heads[message.metadata.dst_node_id])
-        total = rounds.sums.empty(occasion, points.shares, reader, messages)
+        rounds.sums.instruct(messages, points.shares)
         asked = [users for users, _ in by_node.values()]
         # Over-selection: later replies are neither summed nor counted as participation. A Poisson cohort is
         # never cut: one user's presence would then decide whether another user is summed.
         most = None if plan.samples else plan.run.cohort
-        return cls(opened, asked, messages, total, most, metrics=metrics)
+        return cls(opened, asked, messages, rounds.sums.empty(occasion, points.shares, reader), most, metrics=metrics)
 
     def add(self, answers: Iterable[ReceivedReply], failures: Failures, evaluations: Failures) -> None:
         """Sum the replies as they arrive. Each counts once, under the message that it answers.

@@ -164,7 +164,7 @@ class MaskedSums:
         self._multiplier = multiplier
         self._plan, self._account, self._files, self._noise, self._numel = plan, account, files, noise, numel
         self._digest = plan.digest()
-        self._admitted = frozenset[str]()
+        self._admitted, self._instruction = frozenset[str](), ""  # the newest messages', of all nodes
         # Where the blinder's journal ended when it answered last: nodes are told, and know one that went back.
         self.head = ""
         self.closed: ClosedSum | None = None  # the round that is closed and not committed
@@ -195,28 +195,27 @@ class MaskedSums:
             raise Interrupted(f"{run}'s own noise {why}: other versions, or another model.")
         self._admitted, self.head = hello.nodes, self.head or hello.head
 
-    def empty(
-        self, occasion: Occasion, shares: tuple[float, ...], reader: object, messages: Sequence[Message]
-    ) -> MaskedSum:
-        """The sum, still empty, for the replies to `messages`, which tell nodes now how to mask them, and which no
-        reader but its own reads."""
+    def instruct(self, messages: Sequence[Message], shares: tuple[float, ...]) -> None:
+        """Tell the nodes how to mask their replies."""
         ring, weights = (self._noise.privatiser.spacing_log2, self._noise.privatiser.bits), self._plan.riders.weights
         # A rehearsal's nodes and blinder are one process, whose files go back together.
         head = self.head if self._plan.aggregation.party else ""
         masking = Masking(self._blinder.public_key, *ring, self._digest, shares, weights, self._config, head)
         for message in messages:
             masking.write(message.content)
-        told = digest_of_instruction(messages[-1].content) if messages else ""
-        at = occasion.run, occasion.round, occasion.attempt
-        asked = MasksAsked(*at, self._numel, self._noise.privatiser.bits, self._digest, told)
-        return MaskedSum(asked, self._admitted, shares)
+        self._instruction = digest_of_instruction(messages[-1].content) if messages else ""
 
-    def close(self, opened: OpenRound, total: Any, reported: Sequence[Users]) -> OpenRound:
+    def empty(self, occasion: Occasion, shares: tuple[float, ...], reader: object = None) -> MaskedSum:
+        """The sum, still empty, for the replies to `occasion`, which no reader but its own reads."""
+        at, said = (occasion.run, occasion.round, occasion.attempt), (self._digest, self._instruction)
+        return MaskedSum(MasksAsked(*at, self._numel, self._noise.privatiser.bits, *said), self._admitted, shares)
+
+    def close(self, opened: OpenRound, total: Any, nodes: Sequence[int], reported: Sequence[Users]) -> OpenRound:
         """Make the set final, durably, before anything of it is opened; returns the round, closed."""
         closed = ClosedSum(opened, total, reported)
         # First the file, then the row: whatever crash comes between, a round that the log calls closed has its set.
         digest = closed.write(self._files)
-        opened = self._account.close_round(opened, digest, len(total.asked.nodes))
+        opened = self._account.close_round(opened, digest, len(nodes))
         self.closed = replace(closed, opened=opened)
         return opened
 

@@ -121,9 +121,7 @@ class Rounds:
             return MaskedSums(self.plan, self.account, self.files, self.running_noise, numel, own)
         return PlainSums(self.empty_sum)
 
-    def empty_sum(
-        self, occasion: Occasion, shares: tuple[float, ...], reader: Reader | None = None, messages: object = ()
-    ) -> Aggregate:
+    def empty_sum(self, occasion: Occasion, shares: tuple[float, ...], reader: Reader | None = None) -> Aggregate:
         """The sum, still empty, for the replies to `occasion`. shares: one for each query. reader: as `Aggregate`'s."""
         (kind, more), grid, most = self._kind_of_sum, self.running_noise.privatiser.grid, self.plan.most_users
         return kind(self.model.schema, occasion, self.clipping.bound, self.riders, shares, grid, most, reader, *more)

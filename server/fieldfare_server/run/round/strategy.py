@@ -211,7 +211,7 @@ class FieldfareStrategy:
             return False
 
         # The set is final. With masks: durably, before its sum is opened.
-        opened = session.rounds.sums.close(opened, total, attempt.reported)
+        opened = session.rounds.sums.close(opened, total, attempt.included, attempt.reported)
         return self._commit(presence, opened, total, attempt.reported)
 
     def _commit(
