@@ -148,10 +148,9 @@ class Blinder:
     def hello(self, run: str, plan: str) -> Hello:
         """Whom it answers for, and whether in `run` under `plan`: not where its budget has no room for that."""
         with transaction(self._journal) as journal:
-            approved, head = _approved(journal, run, plan), self._head(journal)
+            approved, head, nodes = _approved(journal, run, plan), self._head(journal), _admitted(journal)
             noise = approved and approved[2]
             fits = approved is not None and (noise is None or _fits(journal, run, noise))
-            nodes = _admitted(journal)
         return Hello(nodes, (terms_of(noise.multiplier, noise.privatiser) if noise else ()) if fits else None, head)
 
     def _head(self, journal: sqlite3.Connection) -> str:

@@ -79,11 +79,7 @@ def approve(
         opened, aggregation = open_blinder(at), read.aggregation
         if aggregation.party != opened.public_key:
             raise Differs("aggregation.blinder", "is not this blinder.", f'blinder = "{opened.public_key}"')
-        if not words:
-            from fieldfare.schema import Schema
-            from fieldfare.task import load_task
-
-            words = numbers_released(read, Schema.of(load_task(read.task_reference).build_model()))
+        words = words or numbers_released(read)
         noise, least = blinder_noise_of(read, words), aggregation.fewest_nodes
         if noise is not None and not opened.rows("budget"):
             why = "the server learns from its runs, and nothing says how much it may."
