@@ -14,7 +14,6 @@ import os
 import statistics
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fieldfare.costing import cost_with_resolution, privatiser_of
-from fieldfare.masking.boxes import read_key, read_node_key
+from fieldfare.masking.boxes import read_key
 from fieldfare.masking.words import RINGS
 from fieldfare.plan import Plan
 from fieldfare_client.blinder import Blinder
@@ -59,7 +58,7 @@ def measure(numel: int, nodes: int, round: int) -> dict[str, float]:
         Masking(blinder.public_key, ring.spacing_log2, ring.bits, plan).write(sent)
         instruction = digest_of_instruction(sent)
         files = [Path(directory) / f"{node}.key" for node in range(nodes)]
-        blinder.admit({read_node_key(make_node_key(file)): file.name for file in files})
+        blinder.admit({make_node_key(file): file.name for file in files})
         about = MasksAsked("bench", round, 0, numel, ring.bits, plan, instruction)
         total = MaskedSum(about, blinder.hello("bench", plan).nodes)
         node_seconds, server_seconds = [], 0.0
@@ -76,7 +75,7 @@ def measure(numel: int, nodes: int, round: int) -> dict[str, float]:
             if not total.add(reply, 1, node):
                 raise RuntimeError(f"a reply was refused: {total.rejects}")
             server_seconds += time.process_time() - began
-        asked = replace(about, nodes=tuple(range(nodes)), seals=tuple(total.seals))
+        asked = total.asked
         began = time.process_time()
         answer = blinder.answer(asked.write())
         blinder_seconds = time.process_time() - began

@@ -34,7 +34,7 @@ from fieldfare.accounting.filter import Price, Terms
 from fieldfare.atomic import make_file
 from fieldfare.blinder_noise import BlinderNoise, terms_of
 from fieldfare.errors import BadInput, Differs, NotAllowed, OutOfRange, Unreadable, Unsupported
-from fieldfare.masking.boxes import receipt_key, unseal, write_key
+from fieldfare.masking.boxes import read_node_key, receipt_key, unseal, write_key
 from fieldfare.masking.receipts import BlinderHead, next_row
 from fieldfare.masking.words import Words, sum_masks
 from fieldfare.noise import SecureNoise
@@ -51,20 +51,19 @@ log = logging.getLogger("fieldfare.blinder")
 FILE = "blinder.sqlite3"
 # The key lies with the questions: whoever has lost which ones were answered answers no other.
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS key (one INTEGER PRIMARY KEY CHECK (one = 1), private BLOB NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS plans (plan TEXT PRIMARY KEY, least_nodes INTEGER NOT NULL, numel INTEGER NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS nodes (key TEXT PRIMARY KEY, name TEXT NOT NULL)",
+    "key (one INTEGER PRIMARY KEY CHECK (one = 1), private BLOB NOT NULL)",
+    "plans (plan TEXT PRIMARY KEY, least_nodes INTEGER NOT NULL, numel INTEGER NOT NULL)",
+    "nodes (key TEXT PRIMARY KEY, name TEXT NOT NULL)",
     # row: 1, 2, 3 ...; hash: `masking.receipts.next_row`.
-    "CREATE TABLE IF NOT EXISTS answers (row INTEGER PRIMARY KEY, run TEXT NOT NULL, round INTEGER NOT NULL, "
+    "answers (row INTEGER PRIMARY KEY, run TEXT NOT NULL, round INTEGER NOT NULL, "
     "question TEXT NOT NULL, nodes INTEGER NOT NULL, at REAL NOT NULL, hash TEXT NOT NULL, UNIQUE (run, round))",
     # noise: the fields of `BlinderNoise` as JSON, of the plans that have some.
-    "CREATE TABLE IF NOT EXISTS noises (plan TEXT PRIMARY KEY, noise TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS budget (one INTEGER PRIMARY KEY CHECK (one = 1), epsilon REAL, delta REAL)",
+    "noises (plan TEXT PRIMARY KEY, noise TEXT NOT NULL)",
+    "budget (one INTEGER PRIMARY KEY CHECK (one = 1), epsilon REAL, delta REAL)",
     # What runs cost to the server, from their first answer on; a run has one plan for ever.
-    "CREATE TABLE IF NOT EXISTS charges (run TEXT PRIMARY KEY, plan TEXT NOT NULL, mu_squared REAL NOT NULL)",
+    "charges (run TEXT PRIMARY KEY, plan TEXT NOT NULL, mu_squared REAL NOT NULL)",
     # masks: SHA-256 of what was answered under this nonce.
-    "CREATE TABLE IF NOT EXISTS nonces (run TEXT, round INTEGER, nonce BLOB NOT NULL, masks TEXT NOT NULL, "
-    "PRIMARY KEY (run, round))",
+    "nonces (run TEXT, round INTEGER, nonce BLOB NOT NULL, masks TEXT NOT NULL, PRIMARY KEY (run, round))",
 )
 _SHOWN = {
     "plans": "SELECT plan, least_nodes, numel FROM plans",
@@ -91,7 +90,7 @@ class Blinder:
         try:
             with transaction(self._journal) as journal:
                 for table in _TABLES:
-                    journal.execute(table)
+                    journal.execute(f"CREATE TABLE IF NOT EXISTS {table}")
                 journal.execute("INSERT OR IGNORE INTO key VALUES (1, ?)", (secrets.token_bytes(32),))
                 (secret,) = journal.execute("SELECT private FROM key").fetchone()
         except sqlite3.Error as error:
@@ -136,9 +135,10 @@ class Blinder:
             journal.execute("INSERT OR REPLACE INTO budget VALUES (1, ?, ?)", (epsilon, delta))
 
     def admit(self, nodes: Mapping[str, str]) -> None:
-        """Open boxes of these nodes from now on. nodes: public key, 64 hex digits -> a name for people."""
+        """Open boxes of these nodes from now on. nodes: key ("ffn1:...") -> a name for people. Raises `BadInput`."""
+        admitted = [(read_node_key(key), name) for key, name in nodes.items()]
         with transaction(self._journal) as journal:
-            journal.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?)", nodes.items())
+            journal.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?)", admitted)
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         """The rows of a table of `_SHOWN`."""
@@ -148,10 +148,9 @@ class Blinder:
     def hello(self, run: str, plan: str) -> Hello:
         """Whom it answers for, and whether in `run` under `plan`: not where its budget has no room for that."""
         with transaction(self._journal) as journal:
-            approved, head = _approved(journal, run, plan), self._head(journal)
+            approved, head, nodes = _approved(journal, run, plan), self._head(journal), _admitted(journal)
             noise = approved and approved[2]
             fits = approved is not None and (noise is None or _fits(journal, run, noise))
-            nodes = _admitted(journal)
         return Hello(nodes, (terms_of(noise.multiplier, noise.privatiser) if noise else ()) if fits else None, head)
 
     def _head(self, journal: sqlite3.Connection) -> str:
@@ -182,10 +181,8 @@ class Blinder:
         with transaction(self._journal) as journal:
             noise = _admit(journal, asked)
             known = _answered(journal, asked, noise is not None)
-            # Before it is written down: a question with a wrong box must not take the place of the right one.
-            seeds = list(self._open(asked))
             row, hash = known or _write_down(journal, asked)
-            masks = sum_masks(seeds, asked.numel, asked.bits)
+            masks = sum_masks(self._open(asked), asked.numel, asked.bits)  # of a wrong box nothing stays written down
             if noise is not None:
                 if not _fits(journal, asked.run, noise):
                     raise MasksRefused(asked, "masks-budget")

@@ -102,7 +102,9 @@ def _watch(shown: str, key: str, file: Path) -> None:
         raise BlinderWentBack(what, "what is shown as its end is another blinder's.", near)
     if seen is not None and (head is None or head.denies(seen)):
         now = "its end is not shown any more" if head is None else f"it ends in row {head.row}"
-        raise BlinderWentBack(what, f"{now}, and its row {seen.row} was shown before.", near, told=seen.text)
+        refused = BlinderWentBack(what, f"{now}, and its row {seen.row} was shown before.", near)
+        refused.told = seen.text
+        raise refused
     if head is not None and (seen is None or head.row > seen.row):
         keep(file, head.text)
 
@@ -122,12 +124,9 @@ def mask_reply(
 ) -> RecordDict:
     """The masked reply that says what a plain one with these figures says, under a mask that no other reply has.
 
-    Args:
-        cost: what `budget.charge` returned for the instruction.
-        update: the queries' sums of clipped updates, one after another, finite, shape (queries x d,).
-        counts: sums of what rides beside them.
-
-    Raises `NodeBudgetRefused` where the masks are not those of the plan, or would hide the sum of nobody.
+    cost: what `budget.charge` returned. update: the queries' sums of clipped updates, one after another, finite, shape
+    (queries x d,). counts: sums of what rides beside them. Raises `NodeBudgetRefused` where the masks are not those of
+    the plan, or would hide the sum of nobody.
     """
     budget.require_ring(masking, cost, update.size + len(counts), users)
     # Each as the server weighs it in a plain sum: the words then stand for the same cells.

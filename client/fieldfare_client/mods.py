@@ -28,8 +28,7 @@ from fieldfare_client.masking import BLINDER, NotMasked, mask_reply, masking_of
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.told import Handler, without_text
 from fieldfare_flower import logs
-from fieldfare_flower.masked import UNBOUND
-from fieldfare_flower.messages import HEADER, MASKING, TRAIN, PlainInstruction, read_metrics, records_of
+from fieldfare_flower.messages import HEADER, MASKING, TRAIN, UNBOUND, PlainInstruction, read_metrics, records_of
 
 # Whether an outer one of these mods answers the message of just now.
 guarding: ContextVar[bool] = ContextVar("guarding", default=False)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from flwr.app import RecordDict
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue, ValidationError, field_validator
+from pydantic import Field, JsonValue, field_validator
 
 from fieldfare.arrays import Floats
 from fieldfare.errors import BadInput, Differs, NotFound, Unsupported, WrongForm
@@ -30,7 +30,7 @@ from fieldfare.names import QUESTION, task_reference
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.questions import Question, Values, parse
 from fieldfare.questions.items import Item, Items, words_of
-from fieldfare.refusals import bad_input
+from fieldfare.refusals import validated
 from fieldfare.registry import Table
 from fieldfare.schema import Schema
 from fieldfare.task import Task, complete_state, load_task
@@ -84,10 +84,7 @@ def asked_schema(content: RecordDict) -> Schema | None:
 
 
 def _checked(asked: Mapping[str, object]) -> QuestionParameters:
-    try:
-        return QuestionParameters.model_validate(dict(asked))
-    except ValidationError as error:
-        raise bad_input(error, "task", QuestionParameters) from None
+    return validated(QuestionParameters, asked, "task")
 
 
 class QuestionParameters(Table):

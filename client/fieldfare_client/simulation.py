@@ -129,14 +129,13 @@ class LocalGrid(Grid, metaclass=Shown):
 
     def name_blinder(self, blinder: Blinder, keys: Path) -> None:
         """Let all nodes name `blinder`, which admits them, each with a key of its own in the directory `keys`."""
-        from fieldfare.masking.boxes import read_node_key
         from fieldfare_client.masking import BLINDER, NODE_KEY, make_node_key
 
         keys.mkdir(mode=0o700, exist_ok=True)
         admitted = {}
         for number, context in enumerate(self._contexts.values()):
             file = keys / str(number)
-            admitted[read_node_key(make_node_key(file))] = f"node {number}"
+            admitted[make_node_key(file)] = f"node {number}"
             context.node_config |= {BLINDER: blinder.public_key, NODE_KEY: str(file)}
         blinder.admit(admitted)
 

@@ -8,7 +8,7 @@ import re
 import tomllib
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen, MinLen
 from pydantic import BaseModel, ValidationError
@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from fieldfare.errors import BadInput
 
+_Model = TypeVar("_Model", bound=BaseModel)
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text in quotes"}
 _BOUNDS = ((Ge, "ge", "of at least"), (Gt, "gt", "above"), (Le, "le", "of at most"), (Lt, "lt", "below"))
 _BOUND = re.compile(r"(below )?(-?\d[\d.]*(?:e[+-]?\d+)?)")
@@ -71,6 +72,14 @@ def _plain(number: float) -> str:
 def takes(field: FieldInfo) -> str:
     """Return what a key of a table takes."""
     return expected(field.annotation, field.metadata)
+
+
+def validated(model: type[_Model], table: Mapping[str, object], section: str) -> _Model:
+    """Return `table` as `model` has it. Raises `BadInput` as `bad_input`."""
+    try:
+        return model.model_validate(dict(table))
+    except ValidationError as error:
+        raise bad_input(error, section, model) from None
 
 
 def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> BadInput:

@@ -155,16 +155,12 @@ class SignedTerms:
         signature = sign(private_key, f"{FORMAT} {text}".encode("ascii")).hex()
         return cls(text, public_key(private_key), signature, tuple(keys))
 
+    @lru_cache(maxsize=64)  # noqa: B019  (of all terms together)
     def open(self) -> RunTerms:
         """Return the terms, whose signature is that of `key`. Raises `NodeBudgetRefused`."""
-        return _opened(self.text, self.key, self.signature)
-
-
-@lru_cache(maxsize=64)
-def _opened(text: str, key: str, signature: str) -> RunTerms:
-    try:
-        if not is_signed(key, bytes.fromhex(signature), f"{FORMAT} {text}".encode("ascii")):
-            raise ValueError("another signature")
-        return RunTerms.parse(text)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise NodeBudgetRefused("the terms of a run", reason="not-signed") from None
+        try:
+            if not is_signed(self.key, bytes.fromhex(self.signature), f"{FORMAT} {self.text}".encode("ascii")):
+                raise ValueError("another signature")
+            return RunTerms.parse(self.text)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise NodeBudgetRefused("the terms of a run", reason="not-signed") from None

@@ -22,14 +22,12 @@ from fieldfare.masking.receipts import Receipt
 from fieldfare.masking.words import RINGS, Words
 from fieldfare.signatures import is_signed, public_key, sign
 from fieldfare_flower.messages import (
-    COHORT,
-    HEAD,
     HEADER,
     MASKED_VERSION,
     MASKING,
     REPORT,
     SEAL,
-    TERMS,
+    UNBOUND,
     Occasion,
     read_report,
     records_of,
@@ -41,13 +39,11 @@ VERSION = 2  # of the masks themselves: another scheme has another number
 MASKED, WORDS = "masked", "words"
 QUERY_MASKS = "query.masks"
 ASK, MASKS, RECEIPT, HELLO = "ask", "masks", "receipt", "blinder"
-# What may differ from node to node in an instruction: whom it asks, and what the ledger shows.
-UNBOUND = frozenset({COHORT, HEAD, TERMS})
 # The members of two records with their types, in the order of the fields of `Masking` and `MasksAsked`.
-_RING = {"blinder": str, "spacing_log2": int, "bits": int, "plan": str}
-_MASKING = _RING | {"shares": list, "weights": list, "config": str}
-_ABOUT = {"run": str, "round": int, "attempt": int, "numel": int, "bits": int, "plan": str, "instruction": str}
-_ASKED = {**_ABOUT, "nodes": list, "seals": list}
+_MASKING = {"blinder": str, "spacing_log2": int, "bits": int, "plan": str}
+_MASKING |= {"shares": list, "weights": list, "config": str}
+_ASKED = {"run": str, "round": int, "attempt": int, "numel": int, "bits": int, "plan": str, "instruction": str}
+_ASKED |= {"nodes": list, "seals": list}
 
 # Why the blinder does not answer: in a fixed word, all that it tells the server, and in words for people.
 REFUSALS = {
@@ -130,14 +126,13 @@ class Masking:
             return None
         if HEADER not in records:  # what answers Flower's own messages does not mask
             raise BadReply("schema", "masks without a header")
-        blinder, log2, bits, plan, shares, weights, config = _fields(record, _MASKING)
+        _, log2, bits, _, shares, weights, _ = told = _fields(record, _MASKING)
         numbers = bool(shares) and all(type(v) is float and 0 <= v < math.inf for v in (*shares, *weights))
         # Beyond 2^900 the spacing would leave float64's range in a product; shares above 1 would outweigh the clip.
         queries = records[HEADER].get("queries", 1)
         if abs(log2) > 900 or bits not in RINGS or not numbers or sum(shares) > 1 + 1e-12 or len(shares) != queries:
             raise BadReply("schema", "no ring, weights, and share of each query")
-        said = blinder, log2, bits, plan, tuple(shares), tuple(weights), config, str(record.get("head", ""))
-        return cls(*said, digest_of_instruction(content))
+        return cls(*[*told, str(record.get("head", "")), digest_of_instruction(content)])
 
 
 def _written(said: object, members: Mapping[str, type], **others: ConfigRecordValues) -> ConfigRecord:
@@ -147,11 +142,12 @@ def _written(said: object, members: Mapping[str, type], **others: ConfigRecordVa
 
 
 def _fields(record: Mapping[str, Any], members: Mapping[str, type]) -> list[Any]:
-    """The values of a record of this version. Raises `BadReply` unless each is of its kind: and True is no int."""
+    """The values of a record of this version, lists as tuples. Raises `BadReply` unless each is of its kind: and True
+    is no int."""
     values = [record.get(name) for name in members]
     if record.get("version") != VERSION or list(map(type, values)) != list(members.values()):
         raise BadReply("version", "masks of another kind")
-    return values
+    return [tuple(value) if isinstance(value, list) else value for value in values]
 
 
 def write_reply(occasion: Occasion, words: Words, users: int, seal: Seal) -> RecordDict:
@@ -159,18 +155,6 @@ def write_reply(occasion: Occasion, words: Words, users: int, seal: Seal) -> Rec
     header = ConfigRecord({**occasion.to_config(), "version": MASKED_VERSION, SEAL: seal.packed()})
     masked, report = to_record({WORDS: words}), MetricRecord({"users": users})
     return RecordDict({HEADER: header, MASKED: masked, REPORT: report})
-
-
-def read_reply(content: RecordDict, occasion: Occasion, sent: int, numel: int, bits: int) -> tuple[Words, int, Seal]:
-    """(words, users, seal) of a node's reply to `occasion`. sent: how many users it was asked to train.
-
-    Raises `BadReply` as `TrainReply.read`; its seal is not looked into.
-    """
-    _, users = read_report(content, occasion, sent, MASKED, {"users"})
-    records = records_of(content, ConfigRecord)
-    if set(records) != {HEADER} or set(records[HEADER]) != {*occasion.to_config(), SEAL}:
-        raise BadReply("schema", "records other than words, a report and a header with a seal")
-    return _words(content, MASKED, numel, bits), users, Seal.unpack(records[HEADER][SEAL])
 
 
 def _words(content: RecordDict, record: str, numel: int, bits: int) -> Words:
@@ -216,13 +200,27 @@ class MasksAsked:
     def read(cls, content: RecordDict) -> MasksAsked:
         """Raises `BadReply` on anything but a well-formed question. `purpose` refuses replies that no run has."""
         record = records_of(content, ConfigRecord).get(ASK, ConfigRecord())
-        run, round, attempt, numel, bits, plan, instruction, nodes, seals = _fields(record, _ASKED)
+        *about, nodes, seals = _fields(record, _ASKED)
+        _, round, attempt, numel, bits, *_ = about
         numbers = bits in RINGS and all(0 <= number < 1 << 62 for number in (round, attempt, numel))
         ids = all(isinstance(n, str) and n.isascii() and n.isdigit() and len(n) <= 20 for n in nodes)
         if not numbers or not ids or len(nodes) != len(seals):
             raise BadReply("schema", "no round, or not one id and one seal for each node")
-        about = run, round, attempt, numel, bits, plan, instruction
-        return cls(*about, tuple(map(int, nodes)), tuple(map(Seal.unpack, seals)))
+        return cls(*[*about, tuple(map(int, nodes)), tuple(map(Seal.unpack, seals))])
+
+    def read_reply(self, content: RecordDict, node: int, sent: int) -> tuple[Words, int, Seal]:
+        """(words, users, seal) of the reply of `node`, which was asked to train `sent` users.
+
+        Raises `BadReply` as `TrainReply.read`, and where its seal is not signed, by whatever key, for this question.
+        """
+        occasion, records = Occasion(self.run, self.round, self.attempt), records_of(content, ConfigRecord)
+        _, users = read_report(content, occasion, sent, MASKED, {"users"})
+        if set(records) != {HEADER} or set(records[HEADER]) != {*occasion.to_config(), SEAL}:
+            raise BadReply("schema", "records other than words, a report and a header with a seal")
+        words, seal = _words(content, MASKED, self.numel, self.bits), Seal.unpack(records[HEADER][SEAL])
+        if not seal.is_signed(self.purpose(node), self.bits):
+            raise BadReply("node-key", "its box is not signed by its key")
+        return words, users, seal
 
     def write_answer(self, masks: Words, private: bytes, row: int, hash: str, noise: float, head: str) -> RecordDict:
         """The blinder's answer: the sum of the masks, less noise of this multiplier, with a receipt that the key

@@ -28,7 +28,7 @@ from fieldfare.hashing import all_differ
 from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Arrays, Schema
 from fieldfare.signed_head import MOST_HEAD, SignedHead
-from fieldfare.signed_terms import SignedTerms
+from fieldfare.signed_terms import NodeBudgetRefused, SignedTerms
 from fieldfare_flower.npy import BadReply, SharedArray, read_array
 
 VERSION = 2
@@ -57,6 +57,8 @@ WITNESS = "journal.witness"
 MASKING, SEAL = "masking", "seal"
 # What the run costs its users, signed, in instructions and in `query.users`. Nodes without a budget ignore it.
 TERMS = "budget.terms"
+# What may differ from node to node in an instruction with masks: whom it asks, and what the ledger shows.
+UNBOUND = frozenset({COHORT, HEAD, TERMS})
 # In a reply to a question of unknown values: which value each number of the update, from the first on, is about.
 NAMES = "names"
 
@@ -166,7 +168,7 @@ class TrainInstruction:
         points = tuple(_model(content, POINT.format(i), schema) for i in range(len(weights) // queries))
         users = asked_users(content)
         config = records_of(content, ConfigRecord).get(CONFIG)
-        return cls(occasion, points, weights, users, read_table(content, HEADER, "settings"), queries, batches, config)
+        return cls(occasion, points, weights, users, read_settings(content), queries, batches, config)
 
 
 def read_table(content: RecordDict, record: str, key: str) -> dict[str, Any]:
@@ -178,6 +180,11 @@ def read_table(content: RecordDict, record: str, key: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise BadReply("schema", "no table where there must be one")
     return table
+
+
+def read_settings(content: RecordDict) -> dict[str, Any]:
+    """Return what an instruction's header says of how to train. Raises `BadReply` where it says nothing."""
+    return read_table(content, HEADER, "settings")
 
 
 def write_points(points: Sequence[Arrays]) -> dict[str, ArrayRecord]:
@@ -217,8 +224,8 @@ class PlainInstruction:
             raise BadReply("schema", "it does not say which arrays are trained")
         if {*map(type, weights)} - {float}:
             raise BadReply("schema", "ill-typed weights")
-        settings, factors = read_table(content, HEADER, "settings"), tuple(map(float, weights))
-        return cls(occasion, settings, tuple(map(str, trained)), factors, deltas)
+        factors = tuple(map(float, weights))
+        return cls(occasion, read_settings(content), tuple(map(str, trained)), factors, deltas)
 
 
 @dataclass(frozen=True)
@@ -451,14 +458,13 @@ def write_terms(signed: SignedTerms) -> dict[str, ConfigRecord]:
     return {TERMS: ConfigRecord(values)}
 
 
-def read_terms(content: RecordDict) -> SignedTerms | None:
-    """Return the signed terms that a message shows, not checked; None where it shows none, or nonsense."""
-    record = records_of(content, ConfigRecord).get(TERMS)
-    if record is None:
-        return None
+def read_terms(content: RecordDict) -> SignedTerms:
+    """The signed terms that a message shows, not checked. Raises `NodeBudgetRefused` where it shows none, or others."""
+    record = records_of(content, ConfigRecord).get(TERMS, ConfigRecord())
     text, key, signature, keys = (record.get(name) for name in ("terms", "key", "signature", "keys"))
     if not (isinstance(text, str) and isinstance(key, str) and isinstance(signature, str) and isinstance(keys, list)):
-        return None
+        near = "dialect = 'cohort', or charge_on_nodes = True, of a run that is charged to a ledger, by today's server"
+        raise NodeBudgetRefused("an instruction", "", near, reason="no-terms")
     return SignedTerms(text, key, signature, tuple(line for line in keys if isinstance(line, str)))
 
 

@@ -12,7 +12,6 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from fieldfare.errors import BadInput
-from fieldfare.masking.boxes import read_key, read_node_key
+from fieldfare.masking.boxes import read_key
 from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import NODE_KEY, make_node_key, mask_reply
 from fieldfare_flower.masked import (
@@ -64,14 +63,14 @@ class World:
         self.blinder.approve(PLAN, 2, NUMEL)
         masking, cost = masking_of_plan(A_PLAN, self.blinder.public_key, NUMEL)
         files = [root / f"{node}.key" for node in range(3)]
-        self.blinder.admit({read_node_key(make_node_key(file)): file.name for file in files})
+        self.blinder.admit({make_node_key(file): file.name for file in files})
         self.replies = []
         for node, file in enumerate(files):
             context = Context(1, node, {NODE_KEY: str(file)}, RecordDict(), {})
             self.replies.append(mask_reply(masking, context, cost, RUN, np.ones(NUMEL, np.float32), 1, ()))
         total = self.sum()
         assert all(total.add(reply, 1, node) for node, reply in enumerate(self.replies))
-        self.asked = replace(total.about, nodes=(0, 1, 2), seals=tuple(total.seals))
+        self.asked = total.asked
         self.answer = self.blinder.answer(self.asked.write())
         instruction = RecordDict({HEADER: PlainInstruction(RUN, {}, ("w",), (1.0,)).write()})
         masking.write(instruction)
@@ -96,7 +95,7 @@ class World:
         if not total.add(content, 1, 0):
             assert total.rejects.total() == 1
             assert not total.words.any()
-            assert not total.users + len(total.seals)
+            assert not total.users + len(total.asked.seals)
             raise BadReply("refused")
 
     def greet(self, content: RecordDict) -> None:

@@ -135,7 +135,6 @@ def main(grid: Grid, context: Context) -> None:
     wire.lies = True
     key, first = HeadFile(state.head_file).key(), next(iter(wire.trains.values()))
     signed, (head, _) = read_terms(first), read_head(first)
-    assert signed is not None
     assert head is not None
     terms = signed.open()
 

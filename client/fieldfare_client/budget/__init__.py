@@ -23,25 +23,16 @@ from numpy.typing import NDArray
 from fieldfare.errors import BadInput
 from fieldfare.head_keys import successor
 from fieldfare.names import LONGEST_NAME
-from fieldfare.signed_terms import NodeBudgetRefused, RunTerms, SignedTerms
+from fieldfare.signed_head import SignedHead
+from fieldfare.signed_terms import NodeBudgetRefused
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_flower.masked import Masking
-from fieldfare_flower.messages import (
-    HEADER,
-    MASKING,
-    Occasion,
-    asked_users,
-    only,
-    read_question,
-    read_table,
-    read_terms,
-)
+from fieldfare_flower.messages import MASKING, Occasion, asked_users, only, read_question, read_settings, read_terms
 
 if TYPE_CHECKING:  # with the accountant, which only a node that keeps a budget has
     from fieldfare.cost import Cost
     from fieldfare.plan import Plan
     from fieldfare_client.budget.charges import Charges
-    from fieldfare_client.budget.settings import Agreed
 
 VARIABLE = "FIELDFARE_BUDGET"
 
@@ -57,12 +48,7 @@ def list_payable(message: Message, answer: RecordDict) -> RecordDict:
     Where all users of a run are charged alike, they are charged now: whom secret draws leave out pays too.
     Raises `NodeBudgetRefused`.
     """
-    if not is_kept():
-        return answer
-    kept, agreed, terms = _open(message.content)
-    names = asked_users(answer)
-    payable = kept.admit(terms, agreed, names)
-    return answer if payable.all() else only(names[payable], answer)
+    return only(_open(message.content).admit(asked_users(answer)), answer) if is_kept() else answer
 
 
 def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | None:
@@ -72,20 +58,18 @@ def charge(message: Message, names: NDArray[np.uint64] | None = None) -> Cost | 
     Returns the run's cost; None where no budget is kept and nothing is masked. Raises `NodeBudgetRefused`: nobody is
     charged, nor may train.
     """
-    content, kept = message.content, None
-    if is_kept():
-        kept, agreed, terms = _open(content)
-    elif MASKING in content:
-        terms = _signed(content).open()  # nobody is charged: the blinder's noise hides what its plan asks, no more
-    else:
+    content = message.content
+    kept = _open(content) if is_kept() else None
+    if kept is None and MASKING not in content:
         return None
+    # Where nobody is charged the blinder's noise hides what its plan asks, and no more.
+    terms = read_terms(content).open() if kept is None else kept.terms
     occasion, cost = Occasion.read(content), terms.cost()
     if occasion.run != terms.run:
         raise NodeBudgetRefused("an instruction", reason="another-plan")
     require_planned(content, cost.plan)
     if kept is not None:
-        names = asked_users(content) if names is None else names
-        kept.charge(terms, agreed, occasion.round, occasion.attempt, names)
+        kept.charge(occasion.round, occasion.attempt, asked_users(content) if names is None else names)
     elif not cost.participation.allows([occasion.round], cost.mechanism.rounds):
         raise NodeBudgetRefused(f"round {occasion.round + 1} of run {terms.run}", reason="out-of-turn")
     return cost
@@ -96,7 +80,7 @@ def require_planned(content: RecordDict, plan: Plan) -> None:
 
     What multiplies models and changes before they are clipped is free. A norm moves where the clipping is in its units.
     """
-    settings, asked = read_table(content, HEADER, "settings"), read_question(content)
+    settings, asked = read_settings(content), read_question(content)
     try:
         clipping = plan.clipping.at(TrainingSettings.parse(settings).clipping.norm)
         told = settings == plan.told(clipping) and clipping.bound == plan.clipping.bound
@@ -128,8 +112,8 @@ def refuse_plain() -> None:
         _open(RecordDict())
 
 
-def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
-    """Return the file of charges, what users agreed to for the population of the terms in `content`, and the terms."""
+def _open(content: RecordDict) -> Charges:
+    """Return the file of charges, for the run of the terms in `content`, whose population users agreed to."""
     try:
         from fieldfare_client.budget.charges import Charges
         from fieldfare_client.budget.settings import NodeBudget
@@ -140,12 +124,12 @@ def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
         raise NodeBudgetRefused(VARIABLE, why, near, reason="no-memory") from None
     except BadInput as error:
         raise NodeBudgetRefused(error.what, error.why, error.nearest, reason="no-memory") from None
-    signed = _signed(content)
+    signed = read_terms(content)
     terms = signed.open()
     agreed, what = settings.populations.get(terms.population), f"population {terms.population[:LONGEST_NAME]!r}"
     if agreed is None:
         raise NodeBudgetRefused(what, "", ", ".join(settings.populations), reason="not-agreed")
-    head = agreed.head
+    head = SignedHead.parse(agreed.head)
     if terms.ledger != head.ledger or signed.key not in (head.key, successor(head.ledger, head.key, signed.keys)[0]):
         why = f"its ledger is {terms.ledger[:40]}, signed with key {signed.key[:16]}..., and not the one agreed to."
         near = f"ledger {head.ledger} with key {head.key[:16]}... or one that it names"
@@ -153,13 +137,7 @@ def _open(content: RecordDict) -> tuple[Charges, Agreed, RunTerms]:
     if terms.row < head.count:
         why = f"it ends in row {terms.row}, before row {head.count}."
         raise NodeBudgetRefused(f"ledger {terms.ledger}", why, reason=f"older-log {head}")
-    if terms.cost().plan.run.noise_seed is not None:
+    cost = terms.cost()
+    if cost.plan.run.noise_seed is not None:
         raise NodeBudgetRefused(f"run {terms.run[:40]!r}", reason="not-private")
-    return Charges(settings), agreed, terms
-
-
-def _signed(content: RecordDict) -> SignedTerms:
-    if (signed := read_terms(content)) is None:
-        near = "dialect = 'cohort', or charge_on_nodes = True, of a run that is charged to a ledger, by today's server"
-        raise NodeBudgetRefused("an instruction", "", near, reason="no-terms")
-    return signed
+    return Charges(settings, agreed, terms, cost)

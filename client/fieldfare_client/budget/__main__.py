@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fieldfare.errors import Refused
 from fieldfare_client.budget import VARIABLE
-from fieldfare_client.budget.charges import Charges, create
+from fieldfare_client.budget.charges import create, gauges
 from fieldfare_client.budget.settings import NodeBudget
 
 
@@ -26,10 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
         settings = NodeBudget.read(Path(chosen.file))
         if chosen.command == "init":
             create(settings.charges, settings.mark)
-        for name, (users, epsilon) in Charges(settings).gauges().items():
-            terms = settings.populations[name].terms if name else settings.together
+        for name, (users, epsilon, limit) in gauges(settings).items():
             # Rounded up; what the search for it is wrong by, below a thousandth of the last digit, is not.
-            most = f"at most epsilon {math.ceil(epsilon * 1e6 - 1e-3) / 1e6:.12g} of {terms.epsilon:.12g}"
+            most = f"at most epsilon {math.ceil(epsilon * 1e6 - 1e-3) / 1e6:.12g} of {limit:.12g}"
             print(f"{name or 'all together'}: {users} users charged, {most}")
     except Refused as refusal:
         print(refusal, file=sys.stderr)

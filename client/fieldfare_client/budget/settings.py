@@ -16,19 +16,16 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Self, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from fieldfare.accounting.filter import Rectangle, Terms, default_leak
 from fieldfare.errors import NotGiven, Unreadable
-from fieldfare.refusals import bad_input
+from fieldfare.refusals import validated
 from fieldfare.registry import Table
 from fieldfare.signed_head import SignedHead
-
-T = TypeVar("T", bound=Table)
 
 
 class _Most(Table):
@@ -38,15 +35,22 @@ class _Most(Table):
     delta: float
     leak: float | None = None
 
+    @cached_property
     def terms(self) -> Terms:
+        """The same, as what prices are compared with. Raises `BadInput` for what is no budget."""
         leak = default_leak("zero_out", self.delta) if self.leak is None else self.leak
-        Rectangle.of(self.epsilon, self.delta, leak)  # refuses what is no budget
+        Rectangle.of(self.epsilon, self.delta, leak)
         return Terms(self.epsilon, self.delta, leak)
 
 
-class _Population(_Most):
+class Agreed(_Most):
+    """What the users of a node agreed to for one population."""
+
+    # A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is it.
     head: str
-    identity: str = ""
+    identity: str = ""  # hash of the journal row that made it; "": that of the first instruction, which is kept
+    # Whether none of the node's users took part before the node kept a budget. Else what was spent by then is
+    # charged to each of them.
     new_users: bool = False
 
 
@@ -54,20 +58,6 @@ class _Top(Table):
     populations: dict[str, dict[str, object]] = Field(min_length=1)
     charges: str = "charges.sqlite3"
     mark: str = ""
-
-
-@dataclass(frozen=True)
-class Agreed:
-    """What the users of a node agreed to for one population."""
-
-    name: str
-    # A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is it.
-    head: SignedHead
-    terms: Terms
-    identity: str  # hash of the journal row that made it; "": that of the first instruction, which is kept
-    # Whether none of the node's users took part before the node kept a budget. Else what was spent by then is
-    # charged to each of them.
-    new_users: bool
 
 
 @dataclass(frozen=True)
@@ -79,33 +69,26 @@ class NodeBudget:
     together: Terms  # of all populations together
     populations: Mapping[str, Agreed]
 
-    @classmethod
-    def read(cls, path: Path) -> Self:
+    @staticmethod
+    def read(path: Path) -> NodeBudget:
         """Read the file. Raises `BadInput`: a node whose budget cannot be read trains nobody."""
         try:
-            return cls(*_parsed(path.read_text(encoding="utf-8"), path))
+            return _parsed(path.read_text(encoding="utf-8"), path)
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise Unreadable(f"the node's budget {str(path)!r}", f"cannot be read ({error}).") from None
 
 
 @lru_cache(maxsize=8)
-def _parsed(text: str, path: Path) -> tuple[Path, Path, Terms, dict[str, Agreed]]:
+def _parsed(text: str, path: Path) -> NodeBudget:
     table = tomllib.loads(text)
     most = {key: table.pop(key) for key in _Most.model_fields if key in table}
-    top, agreed = _valid(_Top, str(path), table), {}
+    top, agreed = validated(_Top, table, str(path)), {}
     for name, each in top.populations.items():
-        read = _valid(_Population, f"{path}: populations.{name}", each)
-        agreed[name] = Agreed(name, SignedHead.parse(read.head), read.terms(), read.identity, read.new_users)
+        read = agreed[name] = validated(Agreed, each, f"{path}: populations.{name}")
+        _ = SignedHead.parse(read.head), read.terms  # refuses what is none
     if not most and len(agreed) > 1:
         why = "says of no population how much all of them may cost a user."
         raise NotGiven(f"the node's budget {str(path)!r}", why, "epsilon and delta on top")
-    together = _valid(_Most, str(path), most).terms() if most else next(iter(agreed.values())).terms
+    together = validated(_Most, most, str(path)).terms if most else next(iter(agreed.values())).terms
     charges = path.parent / top.charges
-    return charges, path.parent / (top.mark or f"{charges.absolute()}.mark"), together, agreed
-
-
-def _valid(model: type[T], place: str, table: Mapping[str, object]) -> T:
-    try:
-        return model.model_validate(table)
-    except ValidationError as error:
-        raise bad_input(error, place, model) from None
+    return NodeBudget(charges, path.parent / (top.mark or f"{charges.absolute()}.mark"), together, agreed)

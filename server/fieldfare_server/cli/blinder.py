@@ -11,7 +11,6 @@ import typer
 
 from fieldfare.accounting.filter import gauge
 from fieldfare.errors import AlreadyThere, Differs, NotFound, NotGiven
-from fieldfare.masking.boxes import read_node_key
 from fieldfare.text import decimal
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.output import print_outcome, print_text, refusals
@@ -62,7 +61,7 @@ def admit(
 ) -> None:
     """Open boxes of this node from now on. Ask its operator for the key, and not who runs the server."""
     with refusals(as_json=False):
-        open_blinder(at).admit({read_node_key(node): name})
+        open_blinder(at).admit({node: name})
         print_outcome(f"{name} is admitted.")
 
 
@@ -80,11 +79,7 @@ def approve(
         opened, aggregation = open_blinder(at), read.aggregation
         if aggregation.party != opened.public_key:
             raise Differs("aggregation.blinder", "is not this blinder.", f'blinder = "{opened.public_key}"')
-        if not words:
-            from fieldfare.schema import Schema
-            from fieldfare.task import load_task
-
-            words = numbers_released(read, Schema.of(load_task(read.task_reference).build_model()))
+        words = words or numbers_released(read)
         noise, least = blinder_noise_of(read, words), aggregation.fewest_nodes
         if noise is not None and not opened.rows("budget"):
             why = "the server learns from its runs, and nothing says how much it may."

@@ -73,14 +73,13 @@ def check_masks(config: str, plan: Plan | None = None) -> Iterator[Finding]:
         yield fault("code", f"nothing starts here: {error}", f"{pinned.VARIABLE}=FILE, a digest a line")
     try:
         if agreed:
-            from fieldfare_client.budget.charges import Charges
+            from fieldfare_client.budget.charges import gauges
             from fieldfare_client.budget.settings import NodeBudget
 
             settings = NodeBudget.read(Path(agreed))
-            Charges(settings).gauges()
-            yield fine(
-                "budget", f"populations {', '.join(sorted(settings.populations))}; charges in {settings.charges}."
-            )
+            gauges(settings)
+            names = ", ".join(sorted(settings.populations))
+            yield fine("budget", f"populations {names}; charges in {settings.charges}.")
         elif key:
             said = f"{budget.VARIABLE} is not set: the server decides how often a user is asked, for which populations."
             mend = f"{budget.VARIABLE}=FILE, `python -m fieldfare_client.budget init --file FILE`"

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic import Field, JsonValue, SerializeAsAny, field_validator, model_validator
 
 from fieldfare.accounting.gaussian import gaussian_epsilon
 from fieldfare.cost import Cost
@@ -23,7 +23,7 @@ from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec, PrivacySpec, TuningSpec
 from fieldfare.questions import Question, parse
 from fieldfare.questions.base import FEWEST
-from fieldfare.refusals import bad_input, with_lines
+from fieldfare.refusals import validated, with_lines
 from fieldfare.registry import Table
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.planning.feasibility import require_feasible
@@ -101,10 +101,7 @@ class Asked(Table):
     @classmethod
     def of(cls, table: Mapping[str, object]) -> Asked:
         """Validate a mapping. Raises `BadInput` with all faults."""
-        try:
-            return cls.model_validate(dict(table))
-        except ValidationError as error:
-            raise bad_input(error, "", cls) from None
+        return validated(cls, table, "")
 
     @classmethod
     def clip_of(cls, plan: Plan, epsilon: float = CLIP_EPSILON) -> Asked:

@@ -22,8 +22,10 @@ from fieldfare.task import Task, UnknownTask, find_task, load_task, stated_schem
 from fieldfare_server import optimizers
 
 
-def numbers_released(plan: Plan, schema: Schema) -> int:
-    """Return numbers that a round releases: the queries' updates, and what rides beside them."""
+def numbers_released(plan: Plan, schema: Schema | None = None) -> int:
+    """Return numbers that a round releases: the queries' updates, and what rides beside them. schema: None: that of
+    the plan's task, which is asked."""
+    schema = schema or _schema_of(_task_of(plan))
     return optimizers.build(plan.server_optimizer).queries * schema.numel + len(plan.riders.weights)
 
 

@@ -36,10 +36,8 @@ _HEAD = re.compile(f"(fieldfare-blinder-head-v1 {_DIGEST} ([0-9]{{1,18}}) {_DIGE
 class BlinderWentBack(BadInput):
     """The blinder's journal is not the one that was seen: an older copy would answer again what it has forgotten."""
 
-    def __init__(self, what: str, why: str, nearest: str = "", *, told: str = "") -> None:
-        """told: what a node tells the server of it, the end that it saw, which the blinder signed."""
-        super().__init__(what, why, nearest)
-        self.told = told
+    told = ""
+    """What a node tells the server of it: the end that it saw, which the blinder signed."""
 
 
 @dataclass(frozen=True)

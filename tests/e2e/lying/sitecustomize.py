@@ -185,7 +185,6 @@ def of_instructions(content: Any, before: Any) -> Lies:
     from fieldfare_server.ledger.chain import HeadFile
 
     signed, (head, rows) = read_terms(content), read_head(content)
-    assert signed is not None
     assert head is not None
     key = HeadFile(StateDirectory.of(None, None).head_file).key()
     terms = signed.open()

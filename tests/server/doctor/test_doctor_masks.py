@@ -99,7 +99,7 @@ def test_the_blinder_says_whom_it_would_answer(tmp_path: Path) -> None:
     assert found() == {"blinder": "ok", approved: "warning", "key": "ok"}  # no room
     opened.limit(1e3, 1e-6)
     assert found()[approved] == "fault"  # nobody is admitted
-    opened.admit({"ab" * 32: "a", "cd" * 32: "b"})
+    opened.admit({"ffn1:" + "ab" * 32: "a", "ffn1:" + "cd" * 32: "b"})
     assert set(found().values()) == {"ok"}
     assert states(f'blinder="{opened.public_key}"', named)["key"] == "ok"
     assert states(f'blinder="{KEY}"', named)["key"] == "fault"

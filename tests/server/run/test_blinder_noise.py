@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from fieldfare.accounting.filter import gauge
 from fieldfare.blinder_noise import SPARE, BlinderNoise, terms_of
 from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput
-from fieldfare.masking.boxes import read_key, read_node_key, write_key
+from fieldfare.masking.boxes import read_key, write_key
 from fieldfare.masking.receipts import Receipt, Receipts
 from fieldfare.masking.words import RINGS, sum_masks
 from fieldfare.mechanisms import build
@@ -26,7 +27,7 @@ from fieldfare.names import QUESTION
 from fieldfare.plan import Plan
 from fieldfare_client.blinder import Blinder
 from fieldfare_client.masking import NODE_KEY, make_node_key, mask_reply
-from fieldfare_flower.masked import MasksAsked, MasksRefused, read_reply
+from fieldfare_flower.masked import MasksAsked, MasksRefused
 from fieldfare_flower.messages import Occasion
 from fieldfare_server.cli.application import assemble
 from fieldfare_server.run.pricing import blinder_noise_of
@@ -52,7 +53,7 @@ class World:
     def __init__(self, root: Path, *plans: Plan, numel: int = NUMEL) -> None:
         self.root, self.numel, self.blinder = root, numel, Blinder(root / "blinder")
         self.files = [root / f"{node}.key" for node in range(NODES)]
-        self.blinder.admit({read_node_key(make_node_key(file)): file.name for file in self.files})
+        self.blinder.admit({make_node_key(file): file.name for file in self.files})
         for each in plans:
             self.blinder.approve(each.digest(), 2, numel, blinder_noise_of(each, numel))
         self.questions: dict[tuple[str, int], MasksAsked] = {}
@@ -61,15 +62,13 @@ class World:
         """The honest one of this round, the same each time."""
         if (run, round) not in self.questions:
             masking, cost = masking_of_plan(a_plan, self.blinder.public_key, self.numel)
+            asked = MasksAsked(run, round, 0, self.numel, 32, masking.plan, INSTRUCTION)
             at, seals = Occasion(run, round, 0), []
             for node, file in enumerate(self.files):
                 context = Context(1, node, {NODE_KEY: str(file)}, RecordDict(), {})
                 reply = mask_reply(masking, context, cost, at, np.zeros(self.numel, np.float32), 1, ())
-                seals.append(read_reply(reply, at, 1, self.numel, 32)[2])
-            asked = MasksAsked(
-                run, round, 0, self.numel, 32, masking.plan, INSTRUCTION, tuple(range(NODES)), tuple(seals)
-            )
-            self.questions[run, round] = asked
+                seals.append(asked.read_reply(reply, node, 1)[2])
+            self.questions[run, round] = replace(asked, nodes=tuple(range(NODES)), seals=tuple(seals))
         return self.questions[run, round]
 
     def noise(

@@ -418,7 +418,9 @@ def test_nodes_with_a_task_and_with_a_loop_of_their_own_show_what_they_saw(
     monkeypatch.setattr("flwr.app.message.message.TaskIdentity", anybody, raising=False)
 
     def refuse(message: Message, context: object) -> Message:
-        raise BlinderWentBack("the blinder's journal", "it ends in row 0.", told="a line")
+        refused = BlinderWentBack("the blinder's journal", "it ends in row 0.")
+        refused.told = "a line"
+        raise refused
 
     reply = answering(refuse)(Message(RecordDict(), 1, "train"), None)
     assert reply.error.reason == "<class 'BlinderWentBack'> a line"
@@ -476,7 +478,7 @@ def test_who_says_to_be_the_blinder_and_is_not(tmp_path: Path, blinder: Blinder)
 
 def test_a_hello_that_was_changed_on_its_way_is_none(blinder: Blinder) -> None:
     key, plan_ = blinder.public_key[-64:], "cd" * 32
-    blinder.admit({"ab" * 32: "a"})
+    blinder.admit({"ffn1:" + "ab" * 32: "a"})
     blinder.approve(plan_, 2, 4)
     for asked, noise in ((plan_, ()), ("12" * 32, None)):
         said = blinder.hello("run", asked)

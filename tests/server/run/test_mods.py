@@ -259,7 +259,7 @@ def kept_budget(
 
 @pytest.mark.parametrize("mods", [(ff.budget,), (ff.masked,), (ff.budget, ff.masked), (ff.masked, ff.budget)])
 def test_the_nodes_charges_are_those_of_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mods: Any) -> None:
-    from fieldfare_client.budget.charges import Charges
+    from fieldfare_client.budget.charges import gauges
     from fieldfare_client.budget.settings import NodeBudget
 
     kept_budget(tmp_path, monkeypatch, "clinics", tmp_path / "home")
@@ -267,7 +267,7 @@ def test_the_nodes_charges_are_those_of_the_ledger(tmp_path: Path, monkeypatch: 
     changes: dict[str, Any] = {"charge_on_nodes": True} if ff.masked not in mods else {"aggregation": MASKED_TABLE}
     run(tmp_path / "home", app_of(*mods, seen=seen), noise_seed=None, **changes)
     assert all(set(content) == {"arrays", "config"} for content in seen)
-    users, epsilon = Charges(NodeBudget.read(tmp_path / "budget.toml")).gauges()["clinics"]
+    users, epsilon, _ = gauges(NodeBudget.read(tmp_path / "budget.toml"))["clinics"]
     with Ledger.open(StateDirectory.of(tmp_path / "home").ledger) as ledger:
         spent = ledger.population("clinics").spent_epsilon
     assert users == NODES

@@ -43,7 +43,7 @@ from fieldfare_client import budget
 from fieldfare_client.app import _checked
 from fieldfare_client.app import app as client_app
 from fieldfare_client.budget.__main__ import main
-from fieldfare_client.budget.charges import Charges, create
+from fieldfare_client.budget.charges import Charges, create, gauges
 from fieldfare_client.budget.settings import NodeBudget
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_flower.local_grid import assume_task_identity
@@ -229,7 +229,7 @@ def test_ctrl_c_ends_what_waits_for_the_nodes_charges(tmp_path: Path, monkeypatc
         raise KeyboardInterrupt
 
     agree(home(tmp_path / "home"), tmp_path / "node", monkeypatch)
-    monkeypatch.setattr("fieldfare_client.budget.__main__.Charges", interrupted)
+    monkeypatch.setattr("fieldfare_client.budget.__main__.gauges", interrupted)
     assert main(["show"]) == 130
 
 
@@ -370,9 +370,7 @@ class Node:
         with session:
             record = session._terms[TERMS]
             session.finish("stopped", "its terms were taken")
-        signed = read_terms(RecordDict({TERMS: record}))
-        assert signed is not None
-        self.terms = signed.open()
+        self.terms = read_terms(RecordDict({TERMS: record})).open()
         self.names = pseudonyms([f"user-{i:02d}" for i in range(USERS)])
 
     def say(self, round: int, users: slice = slice(0, 3), attempt: int = 0, key: bytes = b"", **changes: Any) -> str:
@@ -615,7 +613,9 @@ def test_a_round_that_the_plans_participation_never_has_is_refused(
         tmp_path, monkeypatch, plan(run__noise_seed=None, participation=order, privacy__accounting="worst-case")
     )
     settings = NodeBudget.read(node.file)
-    assert Charges(settings).admit(node.terms, settings.populations["people"], node.names).all()
+    assert (
+        Charges(settings, settings.populations["people"], node.terms, node.terms.cost()).admit(node.names).size == USERS
+    )
     assert [node.say(round) for round in (0, 3, 1, 4)] == ["", "out-of-turn", "too-soon", ""]
     assert [node.say(round, slice(9, 12)) for round in (-2, 10**6)] == ["out-of-turn"] * 2
 
@@ -858,7 +858,6 @@ def test_a_node_whose_users_spend_the_last_of_it_during_a_run_names_the_others_a
     what = plan(run__noise_seed=None, run__rounds=4, run__cohort=8, run__min_reports=1, run__min_available=1)
     session = Session.begin(state, what, identity_is_stable=True)
     signed = read_terms(RecordDict(dict(session._terms)))
-    assert signed is not None
     assert session.cost is not None
     whole = session.cost.most_units() * 2.0**-44
     limit = gaussian_epsilon(whole**0.5, DELTA) * 1.001  # a run, and no part of another one
@@ -873,7 +872,7 @@ def test_a_node_whose_users_spend_the_last_of_it_during_a_run_names_the_others_a
             known = charged(file)
             fresh = np.array([name for name in elsewhere.tolist() if name not in known], np.uint64)
             for round in (0, 3):
-                Charges(settings).charge(terms, agreed, round, 0, fresh)
+                Charges(settings, agreed, terms, terms.cost()).charge(round, 0, fresh)
             busy.update({name: charged(file)[name] for name in fresh.tolist()})
 
     with session:
@@ -1001,4 +1000,4 @@ def test_two_processes_charge_one_after_the_other(tmp_path: Path, monkeypatch: p
     for process in processes:
         process.join(60)
     assert len(charged(node.file)) == 6
-    assert Charges(NodeBudget.read(node.file)).gauges()["people"][0] == 6
+    assert gauges(NodeBudget.read(node.file))["people"][0] == 6

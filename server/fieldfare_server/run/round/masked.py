@@ -28,15 +28,7 @@ from fieldfare.masking.receipts import BlinderWentBack, Receipts
 from fieldfare.masking.words import RINGS, Words
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
-from fieldfare_flower.masked import (
-    Hello,
-    Masking,
-    MasksAsked,
-    Seal,
-    digest_of_config,
-    digest_of_instruction,
-    read_reply,
-)
+from fieldfare_flower.masked import Hello, Masking, MasksAsked, Seal, digest_of_config, digest_of_instruction
 from fieldfare_flower.messages import Occasion
 from fieldfare_flower.npy import BadReply
 from fieldfare_flower.run_configuration import run_configuration
@@ -66,14 +58,13 @@ class BlinderLike(Protocol):
 class MaskedSum(RoundSum):
     """The running sum of one attempt at one round: words, each under its node's mask."""
 
-    about: MasksAsked  # the question about it, so far of no node: every reply must be for it
+    asked: MasksAsked  # the question about it, so far: every reply must be for it
     admitted: frozenset[str] = frozenset()  # keys of the nodes whose replies the blinder opens
     shares: tuple[float, ...] = (1.0,)  # of the round's privacy, of each query
     words: Words = field(init=False)
-    seals: list[Seal] = field(default_factory=list, init=False)  # the seeds of the masks in `words`, for the blinder
 
     def __post_init__(self) -> None:
-        self.words = np.zeros(self.about.numel, RINGS[self.about.bits][0])
+        self.words = np.zeros(self.asked.numel, RINGS[self.asked.bits][0])
 
     def add(self, content: RecordDict, sent: int, node: int) -> bool:
         """Add the reply of `node`, which was asked to train `sent` users; returns whether the sum includes it.
@@ -88,17 +79,13 @@ class MaskedSum(RoundSum):
         # Overflow is meant: masks and sums count modulo the ring, and nothing here can be read before they are off.
         self.words += words
         self.users += users
-        self.seals.append(seal)
+        self.asked = replace(self.asked, nodes=(*self.asked.nodes, node), seals=(*self.asked.seals, seal))
         return True
 
     def _read(self, content: RecordDict, sent: int, node: int) -> tuple[Words, int, Seal]:
-        about = self.about
-        occasion = Occasion(about.run, about.round, about.attempt)
-        words, users, seal = read_reply(content, occasion, sent, about.numel, about.bits)
-        if seal.key not in self.admitted or any(seal.key == other.key for other in self.seals):
+        words, users, seal = self.asked.read_reply(content, node, sent)
+        if seal.key not in self.admitted or any(seal.key == other.key for other in self.asked.seals):
             raise BadReply("node-key", "the blinder has not admitted the node, or it answered already")
-        if not seal.is_signed(about.purpose(node), about.bits):
-            raise BadReply("node-key", "its box is not signed by its key")
         return words, users, seal
 
     def ride(self, metrics: tuple[float, ...]) -> None:
@@ -131,18 +118,17 @@ class ClosedSum:
 
     opened: OpenRound
     total: MaskedSum
-    nodes: tuple[int, ...]
-    reported: tuple[Users, ...]  # the users of each node, as indices
+    reported: Sequence[Users]  # the users of each node, as indices
 
     def write(self, files: RunFiles) -> str:
         """Make it durable; returns its digest."""
-        total = self.total
-        seals = [[seal.box.hex(), seal.key, seal.signature.hex()] for seal in total.seals]
+        total, asked = self.total, self.total.asked
+        seals = [[seal.box.hex(), seal.key, seal.signature.hex()] for seal in asked.seals]
         reported = [users.tolist() for users in self.reported]
-        meta = {"attempt": self.opened.attempt, "nodes": list(map(str, self.nodes)), "reported": reported}
+        meta = {"attempt": asked.attempt, "nodes": list(map(str, asked.nodes)), "reported": reported}
         meta |= {"seals": seals, "shares": list(total.shares), "rejects": dict(total.rejects)}
-        meta |= {"users": total.users, "bits": total.about.bits, "instruction": total.about.instruction}
-        signed = total.words.view(RINGS[total.about.bits][1])
+        meta |= {"users": total.users, "bits": asked.bits, "instruction": asked.instruction}
+        signed = total.words.view(RINGS[asked.bits][1])
         return files.write_closing(self.opened.index, {"words": torch.from_numpy(signed)}, meta)
 
     @classmethod
@@ -154,14 +140,13 @@ class ClosedSum:
         if (held.round, meta.get("attempt")) != (opened.index, opened.attempt):
             raise CheckpointError(f"closed round {opened.index} of run {run}", "its file is of another round.")
         signed, bits = held.tensors["words"].numpy(), int(meta["bits"])
+        seals = tuple(Seal(bytes.fromhex(box), key, bytes.fromhex(mark)) for box, key, mark in meta["seals"])
         # Where an earlier version closed it, its boxes open no more.
-        about = MasksAsked(run, opened.index, opened.attempt, signed.size, bits, plan, meta.get("instruction", ""))
-        total = MaskedSum(about, shares=tuple(meta["shares"]))
+        said = signed.size, bits, plan, meta.get("instruction", ""), tuple(map(int, meta["nodes"])), seals
+        total = MaskedSum(MasksAsked(run, opened.index, opened.attempt, *said), shares=tuple(meta["shares"]))
         total.words, total.users = signed.view(RINGS[bits][0]), int(meta["users"])
-        total.seals = [Seal(bytes.fromhex(box), key, bytes.fromhex(mark)) for box, key, mark in meta["seals"]]
         total.rejects = Counter(meta["rejects"])
-        reported = tuple(np.asarray(users, np.int64) for users in meta["reported"])
-        return cls(opened, total, tuple(map(int, meta["nodes"])), reported)
+        return cls(opened, total, [np.asarray(users, np.int64) for users in meta["reported"]])
 
 
 class MaskedSums:
@@ -223,12 +208,11 @@ class MaskedSums:
     def empty(self, occasion: Occasion, shares: tuple[float, ...], reader: object = None) -> MaskedSum:
         """The sum, still empty, for the replies to `occasion`, which no reader but its own reads."""
         at, said = (occasion.run, occasion.round, occasion.attempt), (self._digest, self._instruction)
-        about = MasksAsked(*at, self._numel, self._noise.privatiser.bits, *said)
-        return MaskedSum(about, self._admitted, shares)
+        return MaskedSum(MasksAsked(*at, self._numel, self._noise.privatiser.bits, *said), self._admitted, shares)
 
     def close(self, opened: OpenRound, total: Any, nodes: Sequence[int], reported: Sequence[Users]) -> OpenRound:
         """Make the set final, durably, before anything of it is opened; returns the round, closed."""
-        closed = ClosedSum(opened, total, tuple(nodes), tuple(reported))
+        closed = ClosedSum(opened, total, reported)
         # First the file, then the row: whatever crash comes between, a round that the log calls closed has its set.
         digest = closed.write(self._files)
         opened = self._account.close_round(opened, digest, len(nodes))
@@ -239,20 +223,18 @@ class MaskedSums:
         """A crash left `opened` closed: the same set is opened, and no other. Raises as `ClosedSum.read`."""
         self.closed = ClosedSum.read(opened, self._account.id, self._digest, self._files)
 
-    def open(self, opened: OpenRound, total: object) -> OpenedSum:
+    def open(self, opened: OpenRound, total: Any) -> OpenedSum:
         """Ask the blinder, and take the masks off. The same question has the same answer, after a crash too.
 
         Raises `LedgerError` where the round is not closed, `Refused` where the blinder does not answer,
         `CheckpointError` where what it answered does not belong to the question.
         """
-        closed = self.closed
-        if closed is None or closed.total is not total or opened.closing is None:
+        if self.closed is None or self.closed.total is not total or opened.closing is None:
             raise OutOfTurn(f"round {opened.index} of run {self._account.id}", "it is opened before it is closed.")
-        asked = replace(total.about, nodes=closed.nodes, seals=tuple(total.seals))
         faults.point("strategy.asked")
         try:
             key = read_key(self._blinder.public_key)[1]
-            masks, receipt, self.head = asked.read_answer(self._blinder.answer(asked.write()), key)
+            masks, receipt, self.head = total.asked.read_answer(self._blinder.answer(total.asked.write()), key)
             if not receipt.noise >= self._multiplier:
                 raise BadReply("round", "the blinder added less noise than the plan says")
             self._receipts.add(receipt, again=True)
