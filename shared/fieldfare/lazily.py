@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from importlib import import_module
 from threading import RLock
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fieldfare.errors import NotInstalled
@@ -39,21 +40,34 @@ class _Lazy:
             if error.name != self._module:  # it is there, and lacks something of its own
                 raise
             raise NotInstalled(*self._lacking) from None
-        with _listing:  # SciPy copies all that NumPy lists, a compiler's front end and tools of tests among it: 6 MB
+        value = self.__dict__[name] = self._taken(module, name)
+        return value
+
+    def _taken(self, module: ModuleType, name: str) -> object:
+        return getattr(module, name)
+
+
+class _SciPy(_Lazy):
+    """SciPy copies all that NumPy lists, and so imports a compiler's front end and tools of tests: 8 MB.
+
+    While it is imported NumPy lists what is loaded.
+    """
+
+    def _taken(self, module: ModuleType, name: str) -> object:
+        with _listing:
             numpy = vars(import_module("numpy"))
             listed = {each: numpy[each] for each in ("__all__", "__dir__")}
             numpy.update(__all__=[each for each in numpy["__all__"] if each in numpy], __dir__=partial(list, numpy))
             try:
-                value = self.__dict__[name] = getattr(module, name)
+                return getattr(module, name)
             finally:
                 numpy.update(listed)
-        return value
 
 
 if TYPE_CHECKING:
     import scipy as scipy
     import torch as torch
 else:
-    scipy = _Lazy("scipy", "SciPy", "is not installed, and prices need it.", "accounting")
+    scipy = _SciPy("scipy", "SciPy", "is not installed, and prices need it.", "accounting")
     _why = "is not installed, and models, noise and training need it; prices, ledger and page do not."
     torch = _Lazy("torch", "PyTorch", _why, "torch")

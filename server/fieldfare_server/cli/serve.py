@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -48,8 +47,6 @@ def serve(
     ledger: LedgerOption = None,
 ) -> None:
     """Serve the budget API and page. Holds no model and no key; without a token it is read-only and loopback-only."""
-    # FastAPI asks of each model whether it is one of these, and takes "there are none": 2 MB.
-    sys.modules.setdefault("pydantic.v1", None)  # type: ignore[arg-type]
     from fieldfare_server.api import Settings, create_app  # all that a service imports, and its help needs not
     from fieldfare_server.api import server as service
     from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_loopback
