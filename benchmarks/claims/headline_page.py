@@ -71,9 +71,10 @@ def score_section(name: str, stored: harness.Table) -> str:
     header = ("row", *(f"epsilon {e:g}" for e in epsilons))
     command = f"python benchmarks/claims/headline.py --data {stored['data']} --size {stored['size']}"
     command += f" --base {base}" if (base := s["task"].get("base")) else ""
+    seeds = len(cells[NO_PRIVACY]["scores"])
+    command += f" --seeds {seeds}" if seeds != 3 else ""
     command = stored.get("command", command)
     times = -(-s["rounds"] // s["separation"])
-    seeds = len(cells[NO_PRIVACY]["scores"])
     rate = s["cohort"] / s["users"]
     again = "at each rate too, twice the tuning of other rows" if s.get("both") else "in one more run"
     run = f"""**Run here.** {reduction(stored)}{s["rounds"]} rounds of {s["cohort"]} of {s["users"]:,} users,
