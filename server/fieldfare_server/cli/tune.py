@@ -100,7 +100,8 @@ def try_all(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False,
         BudgetRefused: the budget does not hold all of it.
         Interrupted: Ctrl-C. The same again goes on.
     """
-    for trial in {trial.task_reference: trial for trial in map(tuning.trial, range(len(tuning.settings)))}.values():
+    trials = [tuning.trial(place) for place in range(len(tuning.settings))]
+    for trial in {trial.task_reference: trial for trial in reversed(trials)}.values():  # the first of each task
         check_first(trial, accept_delta=accept_delta, quiet=quiet)
     home.prepare()
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
