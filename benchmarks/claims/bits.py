@@ -22,7 +22,7 @@ import io
 import json
 import os
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -152,9 +152,14 @@ def again(stored: Any) -> dict[str, Any] | None:
 
 def stale() -> dict[str, list[str]]:
     """{result: what has changed since} of every stored result that has scores and is shown on a page."""
-    paths = sorted({path for shown in PAGES.values() for name in shown for path in RESULTS.glob(f"{name}.json")})
-    found = {path: changed(json.loads(path.read_text(encoding="utf-8"))) for path in paths}
-    return {path.relative_to(RESULTS).as_posix(): parts for path, parts in found.items() if parts}
+    found = stored(name for shown in PAGES.values() for name in shown)
+    return {name: parts for name, one in found.items() if (parts := changed(one))}
+
+
+def stored(names: Iterable[str]) -> dict[str, Any]:
+    """{result: what it has} of these names of `PAGES`."""
+    paths = sorted({path for name in names for path in RESULTS.glob(f"{name}.json")})
+    return {path.relative_to(RESULTS).as_posix(): json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -162,8 +167,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     shown = PAGES.get(page.file.src_path)
     if shown is None:
         return markdown
-    paths = [path for name in shown for path in RESULTS.glob(f"{name}.json")]
-    found = {path.relative_to(RESULTS).as_posix(): json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    found = stored(shown)
     told = "; ".join(f"`{name}` ({', '.join(parts)})" for name, one in found.items() if (parts := changed(one)))
     if told:
         markdown += f"\n\n*Stale: code behind the bits of these results has changed since they were made: {told}.*\n"

@@ -12,7 +12,7 @@ Seconds a cell, and half a minute more where a plan needs a certificate.
 Results of before 29 November 2026 do not name the instructions that PyTorch's kernels used. `harness.py` asks for AVX2,
 which rounds alike on machines with and without AVX-512; ATEN_CPU_CAPABILITY=avx512 asks for the other.
 
-With `--record`, a result of which every cell was equal to the bit names today's code besides its own, and is not stale.
+With `--record` a result whose every cell was equal to the bit names today's code, too, and is stale no longer.
 """
 
 from __future__ import annotations

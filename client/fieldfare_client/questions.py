@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -45,6 +45,8 @@ from fieldfare_client.users import Column, UserTable
 from fieldfare_flower.messages import Occasion, TrainReply, read_question, read_question_model, write_names
 
 log = logging.getLogger("fieldfare.client")
+# One user's place -> its numbers, (rows, width), and the errors of its measure.
+_Measure: TypeAlias = Callable[[NDArray[np.int64]], tuple[Floats, Counter[str]]]
 
 # Released models, or the files that hold them, by their runs.
 _models: dict[str, Path | dict[str, torch.Tensor]] = {}
@@ -196,9 +198,7 @@ class QuestionTask(Task):
         column, rows, owner = _column(self.question.measure, table)
         return Values(column[rows].astype(np.float64)[:, None], owner, len(table))
 
-    def _of_each(
-        self, task: Task, table: UserTable
-    ) -> tuple[int, Callable[[NDArray[np.int64]], tuple[Floats, Counter[str]]]]:
+    def _of_each(self, task: Task, table: UserTable) -> tuple[int, _Measure]:
         """Return a width, and what gives one user's numbers, (rows, width), from its own rows by model or training."""
         question, runs = self.question, self.question.runs
         if question.measure != question.update_norm:
@@ -258,21 +258,9 @@ class QuestionTask(Task):
         for column in columns.values():
             column[1] = 0
         made_up = UserTable(np.arange(2, dtype=np.uint64), np.arange(3), columns)
-        model = _released(task, self.question.runs[0]) if self.question.runs else task.build_model().eval()
         _, measure = self._of_each(task, made_up)
-
-        def told(place: int) -> NDArray[np.float32]:
-            own, columns = measure(user := np.array([place]))[0], made_up.rows(user).columns
-            return np.append(np.nan_to_num(own, posinf=0.0, neginf=0.0), measure_all(task, model, columns))
-
         if has_own_python(task) and not why_not():  # first: made-up rows may leave something here, too
-            try:
-                require_independent(told, ("1", "2"), UP_TO_ROUNDING)
-            except Dependent as found:
-                what, why = f"question.measure = {self.question.measure!r}", f"of a made-up user it {found.why}"
-                raise BadInput(what, why, FORGETFUL, code="measure-carries") from None
-            except TrainingRaised:
-                pass  # as is found out below
+            self._require_forgetful(task, made_up, measure)
         try:
             task.prepare({name: torch.from_numpy(column[:1]) for name, column in columns.items()})
         except Exception:  # it may know real rows alone
@@ -283,6 +271,22 @@ class QuestionTask(Task):
             raise
         except Exception as error:
             return Counter([type(error).__name__])
+
+    def _require_forgetful(self, task: Task, made_up: UserTable, measure: _Measure) -> None:
+        """Measure two made-up users alone and after one another, in children. Raises `BadInput` where that differs."""
+        model = _released(task, self.question.runs[0]) if self.question.runs else task.build_model().eval()
+
+        def told(place: int) -> NDArray[np.float32]:
+            own, columns = measure(user := np.array([place]))[0], made_up.rows(user).columns
+            return np.append(np.nan_to_num(own, posinf=0.0, neginf=0.0), measure_all(task, model, columns))
+
+        try:
+            require_independent(told, ("1", "2"), UP_TO_ROUNDING)
+        except Dependent as found:
+            what, why = f"question.measure = {self.question.measure!r}", f"of a made-up user it {found.why}"
+            raise BadInput(what, why, FORGETFUL, code="measure-carries") from None
+        except TrainingRaised:
+            return  # what raises is counted where the measure is tried here
 
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
         """Return nothing: the answer is read from the released model, with its noise (`Question.read`)."""

@@ -18,7 +18,7 @@ Indices: TypeAlias = NDArray[np.int64]
 
 
 # scipy.signal imports all of scipy.stats, which takes longer than most commands. Its recursive filter is one compiled
-# module, which is loaded by itself, and its convolution is three transforms: both give its own bits.
+# module, which is loaded by itself, and its convolution is three transforms: both give SciPy's bits.
 
 
 def lfilter(b: ArrayLike, a: ArrayLike, x: ArrayLike) -> Floats:

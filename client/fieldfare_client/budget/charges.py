@@ -195,7 +195,7 @@ class Charges:
 
     @property
     def _singly(self) -> bool:
-        """Whether users are charged what each takes part in: else all alike, as in the ledger."""
+        """Whether each user is charged for the rounds of that user; else all are charged alike, as in the ledger."""
         return self.terms.individual and self.cost.single and self.cost.plan.privacy.accounting == "individual"
 
     @property
@@ -206,8 +206,9 @@ class Charges:
     def _fit(
         self, journal: sqlite3.Connection, users: list[int], more: list[Fraction], enough: Callable[[list[bool]], bool]
     ) -> list[bool]:
-        """Return which users may be charged `more`, in the population and in all of them together. Raises
-        `NodeBudgetRefused` where those, of some, are not `enough`: all, or any.
+        """Return which users may be charged `more`, in this population and in all populations together.
+
+        enough: `all` or `any`. Raises `NodeBudgetRefused` where there are users, and not enough of them may be charged.
         """
         fit = [True] * len(users)
         for name, terms in self._budgets:

@@ -46,7 +46,8 @@ class _Most(Table):
 class Agreed(_Most):
     """What the users of a node agreed to for one population."""
 
-    # A head of its ledger. Terms are signed with this key, or one that it names; no log that ends earlier is it.
+    # A signed head of its ledger: terms must be signed with its key, or with one that followed it, and a log that ends
+    # before it is refused.
     head: str
     identity: str = ""  # hash of the journal row that made it; "": that of the first instruction, which is kept
     # Whether none of the node's users took part before the node kept a budget. Else what was spent by then is
