@@ -242,7 +242,7 @@ class FirstUsersScale(RunningStatistics):
 def test_a_task_that_carries_one_users_data_to_the_next_is_found(
     task: type[Right], engine: Literal["auto", "loop"]
 ) -> None:
-    with pytest.raises(Faulty, check=coded("faulty", "run.task")):
+    with pytest.raises(Faulty, match="the training of user", check=coded("faulty", "run.task")):
         check(task(), task.__name__, client=ClientSpec(engine=engine))
 
 
