@@ -25,12 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-if "torch" not in sys.modules:
-    # Kernels for AVX-512 round otherwise: those for AVX2 give the same bits on every x86 server that runs them.
-    os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
-
 import bits
+import kernels  # before PyTorch
 import numpy as np
 import torch
 from one_pass import one_pass
@@ -164,8 +160,7 @@ def run(plan: Plan, seed: int, noiseless: bool = False) -> tuple[Table, torch.Te
 
 def _device() -> str:
     on_gpu = os.environ.get("FIELDFARE_DEVICE", "").startswith("cuda")
-    kernels = torch.backends.cpu.get_cpu_capability()
-    return torch.cuda.get_device_name() if on_gpu else f"{platform.machine()} with {kernels}"
+    return torch.cuda.get_device_name() if on_gpu else kernels.named()
 
 
 def trained(plan: Plan, seed: int) -> torch.Tensor:

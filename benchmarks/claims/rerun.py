@@ -9,8 +9,9 @@ fall into the 99 % prediction interval of one more run, Student's t over the sto
 The model's digest is printed, so that two of your own runs can be compared.
 Seconds a cell, and half a minute more where a plan needs a certificate.
 
-Results of before 29 November 2026 do not name the instructions that PyTorch's kernels used. `harness.py` asks for AVX2,
-which rounds alike on machines with and without AVX-512; ATEN_CPU_CAPABILITY=avx512 asks for the other.
+Runs ask for kernels that round alike on Intel and AMD processors (`kernels.py`), and name them "portable". Others that
+are stored were made with the kernels that an AMD processor chooses: `MKL_CBWR=AUTO ONEDNN_MAX_CPU_ISA=ALL` gives
+their bits there, and ATEN_CPU_CAPABILITY=avx512 those of results that name no kernels.
 
 With `--record` a result whose every cell was equal to the bit names today's code, too, and is stale no longer.
 """

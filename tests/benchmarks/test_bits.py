@@ -158,16 +158,19 @@ def test_every_cell_made_again_is_recorded_if_equal_to_the_bit_and_holds_for_tha
     assert said not in bits.on_page_markdown("text", page)
 
 
-def test_kernels_round_alike_on_machines_with_and_without_avx512() -> None:
-    """Asked for before PyTorch is loaded, and named by each run."""
+@pytest.mark.parametrize("own", ["", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA"])
+def test_kernels_round_alike_on_processors_of_two_makers(own: str) -> None:
+    """Asked for before PyTorch is loaded, and named by each run. With MKL's or oneDNN's own choice an Intel processor and
+    an AMD processor give other bits, and a run that had it must not be called equal in its versions."""
     program = "import harness, torch; print(torch.backends.cpu.get_cpu_capability()); print(harness._device())"
-    environment = {key: value for key, value in os.environ.items() if key != "ATEN_CPU_CAPABILITY"}
+    asked = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA")
+    environment = {key: value for key, value in os.environ.items() if key not in asked} | ({own: "AUTO"} if own else {})
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT / "benchmarks/claims", env=environment, capture_output=True, text=True
     )
     capability, device = done.stdout.split("\n")[:2]
     assert capability not in ("", "AVX512"), done.stderr
-    assert device.endswith(f"with {capability}")
+    assert device.endswith(f"with {capability} of its own choice" if own else f"with portable {capability}")
 
 
 def test_a_run_made_again_is_equal_to_the_bit_or_inside_the_interval_of_another_draw() -> None:
