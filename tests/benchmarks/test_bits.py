@@ -160,8 +160,8 @@ def test_every_cell_made_again_is_recorded_if_equal_to_the_bit_and_holds_for_tha
 
 @pytest.mark.parametrize("own", ["", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA"])
 def test_kernels_round_alike_on_processors_of_two_makers(own: str) -> None:
-    """Asked for before PyTorch is loaded, and named by each run. With MKL's or oneDNN's own choice an Intel processor and
-    an AMD processor give other bits, and a run that had it must not be called equal in its versions."""
+    """Asked for before PyTorch is loaded, and named by each run. With MKL's or oneDNN's own choice an Intel and an AMD
+    processor give other bits, and a run that had it must not be called equal in its versions."""
     program = "import harness, torch; print(torch.backends.cpu.get_cpu_capability()); print(harness._device())"
     asked = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA")
     environment = {key: value for key, value in os.environ.items() if key not in asked} | ({own: "AUTO"} if own else {})
