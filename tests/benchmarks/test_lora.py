@@ -18,11 +18,10 @@ from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare_client.settings import TrainingSettings
-from fieldfare_client.storage import write
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.trainer import Trainer
-from fieldfare_client.users import UserTable
 from fieldfare_research.poems import PoemsTask, base_name
+from support.verse import write_verse
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,17 +37,7 @@ def load(name: str) -> Any:
 
 @pytest.fixture
 def poems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Tables of made-up verse: 40 poets of one to four windows, many of which end early."""
-    random = np.random.default_rng(0)
-    for part, users in (("train", 40), ("tune", 6), ("test", 6), ("public", 6)):
-        sizes = 1 + np.arange(users) % 4
-        tokens = random.integers(1, 2001, (sizes.sum(), 33)).astype(np.int16)
-        tokens[np.arange(33)[None, :] >= random.integers(2, 34, sizes.sum())[:, None]] = 0
-        rank = np.concatenate([np.arange(size) for size in sizes]).astype(np.uint8)
-        names = [f"{part}-{user}" for user in range(users)]
-        table = UserTable(names, np.concatenate([[0], np.cumsum(sizes)]), {"tokens": tokens, "rank": rank})
-        write(tmp_path / f"poems-{part}.arrow", [table])
-    (tmp_path / "poems.json").write_text(json.dumps({"tables": {"poems-train.arrow": {"sha256": "x"}}}))
+    write_verse(tmp_path)
     monkeypatch.setenv("FIELDFARE_DATA", str(tmp_path))
     return tmp_path
 
