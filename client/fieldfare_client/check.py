@@ -202,7 +202,7 @@ class _Check:
             return self._train(user).update
 
         def measure(place: int) -> NDArray[np.float32]:  # in a child
-            return measure_all(self.task, self.module.eval(), self.table.rows(users[place : place + 1]).columns)
+            return measure_all(self.task, self.module.eval(), self.table.rows(users[place : place + 1]))
 
         what, names = "training", [str(user) for user in users]
         try:
