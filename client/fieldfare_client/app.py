@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 import torch
@@ -69,6 +69,11 @@ class Hosted:
     schema: Schema
     order: NDArray[np.int64]  # indices into the table by increasing pseudonym
     names: NDArray[np.uint64]  # the pseudonyms, increasing
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """Where the table's users are in `all_users`, which may be selected from a larger table, too."""
+        return np.flatnonzero(np.isin(self.all_users.pseudonyms, self.table.pseudonyms))
 
     def find(self, names: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Find the table indices of those of `names` whom this node hosts. Costs as much as there are `names`."""
@@ -237,7 +242,7 @@ def _train(node: Hosted, instruction: TrainInstruction, settings: TrainingSettin
             return _POOL.get(node, settings, workers, len(points), queries)
 
     def together(pool: WorkerTrainer) -> CohortUpdate:
-        places, spec = node.table.positions(users), settings.clipping
+        places, spec = node.places[users], settings.clipping  # the pool's users are all
         return pool.train(points, weights, places, at_round=instruction.batches, spec=spec, queries=queries)
 
     # The server may ask for workers; the machine limits how many. A GPU is not shared between processes.

@@ -202,7 +202,7 @@ class _Check:
             return self._train(user).update
 
         def measure(place: int) -> NDArray[np.float32]:  # in a child
-            return measure_all(self.task, self.module.eval(), self.table.rows(users[place : place + 1]).columns)
+            return measure_all(self.task, self.module.eval(), self.table.rows(users[place : place + 1]))
 
         what, names = "training", [str(user) for user in users]
         try:
@@ -507,11 +507,13 @@ class _Check:
             known = ", ".join(map(str, found)) or "nothing"
             why = f"evaluate() gives {known}, and not score_name = {name!r}."
             raise self._fault("score", why, f'{{"{name}": score}}')
-        try:
-            value = float(found[name])
-        except (TypeError, ValueError) as error:
-            why = f"evaluate()[{name!r}] is a {type(found[name]).__name__}, not a number."
-            raise Faulty("score", self.name, why, "float(...)", error) from error
+        for key, each in found.items():
+            try:
+                float(each)
+            except (TypeError, ValueError) as error:
+                why = f"evaluate()[{key!r}] is a {type(each).__name__}, not a number."
+                raise Faulty("score", self.name, why, "float(...)", error) from error
+        value = float(found[name])
         if not math.isfinite(value):
             raise self._fault("score", f"evaluate()[{name!r}] is {value}.", "a finite number for the initial model")
         return value

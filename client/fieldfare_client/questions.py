@@ -36,12 +36,13 @@ from fieldfare.schema import Schema
 from fieldfare.task import Task, complete_state, load_task
 from fieldfare_client.forked import has_own_python, why_not
 from fieldfare_client.independence import FORGETFUL, UP_TO_ROUNDING, Dependent, TrainingRaised, require_independent
+from fieldfare_client.own_randomness import own_randomness
 from fieldfare_client.shared_users import users_of
 from fieldfare_client.training.engines import Chunk, Engine
 from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.rows import standard_dtypes
 from fieldfare_client.training.trainer import Trainer
-from fieldfare_client.users import Column, UserTable
+from fieldfare_client.users import Column, Rows, UserTable
 from fieldfare_flower.messages import Occasion, TrainReply, read_question, read_question_model, write_names
 
 log = logging.getLogger("fieldfare.client")
@@ -205,8 +206,8 @@ class QuestionTask(Task):
             measures = [_OfModel(question.measure, task, _released(task, run)) for run in runs]
 
             def told(user: NDArray[np.int64]) -> tuple[Floats, Counter[str]]:
-                columns = table.rows(user).columns
-                return np.concatenate([measure(columns) for measure in measures], axis=1), Counter()
+                # Rows anew for each model: `prepare` may change them in place.
+                return np.concatenate([measure(table.rows(user)) for measure in measures], axis=1), Counter()
 
             return sum(measure.width for measure in measures), told
         trainer = Trainer(task, self.client, lambda updates: None)
@@ -277,8 +278,8 @@ class QuestionTask(Task):
         model = _released(task, self.question.runs[0]) if self.question.runs else task.build_model().eval()
 
         def told(place: int) -> NDArray[np.float32]:
-            own, columns = measure(user := np.array([place]))[0], made_up.rows(user).columns
-            return np.append(np.nan_to_num(own, posinf=0.0, neginf=0.0), measure_all(task, model, columns))
+            own, rows = measure(user := np.array([place]))[0], made_up.rows(user)
+            return np.append(np.nan_to_num(own, posinf=0.0, neginf=0.0), measure_all(task, model, rows))
 
         try:
             require_independent(told, ("1", "2"), UP_TO_ROUNDING)
@@ -359,29 +360,28 @@ class _OfModel:
         self._buffers = Buffers(model)
         self.width = 2 if measure == "probability" else 1
 
-    def __call__(self, columns: Mapping[str, torch.Tensor]) -> Floats:
+    def __call__(self, rows: Rows) -> Floats:
         """Return the shape (rows, width). What the model keeps of a user is put back before the next."""
-        inputs, targets = standard_dtypes(self._task.prepare(columns))
         self._buffers.restore()
-        with torch.no_grad():
+        with own_randomness(int(rows.users[0])), torch.no_grad():
+            inputs, targets = standard_dtypes(self._task.prepare(rows.columns))
             outputs = self._model(inputs)
             if self._measure == "probability":
                 found = torch.stack([_second(outputs), targets.to(outputs.dtype)], dim=1)
             else:
                 found = self._task.measure(self._measure, outputs, targets)
-        rows = len(targets)
         if found.ndim == 0:  # a loss that takes the mean by itself: each row has it
-            found = found.expand(rows)
-        numbers: Floats = found.double().reshape(rows, self.width).numpy()
+            found = found.expand(len(targets))
+        numbers: Floats = found.double().reshape(len(targets), self.width).numpy()
         return numbers
 
 
-def measure_all(task: Task, model: torch.nn.Module, columns: Mapping[str, torch.Tensor]) -> NDArray[np.float32]:
+def measure_all(task: Task, model: torch.nn.Module, rows: Rows) -> NDArray[np.float32]:
     """Return the mean of each of the task's measures over one user's rows, shape (k,); 0 for what it does not have."""
     found = np.zeros(len(task.measures), np.float32)
     for at, name in enumerate(task.measures):
         with suppress(Exception):
-            found[at] = np.nan_to_num(_OfModel(name, task, model)(columns), posinf=0.0, neginf=0.0).mean()
+            found[at] = np.nan_to_num(_OfModel(name, task, model)(rows), posinf=0.0, neginf=0.0).mean()
     return found
 
 

@@ -265,6 +265,22 @@ def test_an_object_of_a_notebook_is_tried_again_where_another_had_its_name() -> 
         check(RunningStatistics(), name, client=ClientSpec())
 
 
+class Drawing(Right):
+    """Changes rows by chance, in place, and drops outputs: each user has generators of their own."""
+
+    def prepare(self, columns: dict[str, np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = super().prepare(columns)
+        return x.mul_(2 + 0.1 * torch.randn_like(x)) + np.random.rand(), y
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(torch.nn.functional.dropout(outputs, 0.1), targets)
+
+
+def test_a_task_that_draws_numbers_carries_nothing() -> None:
+    report = check(Drawing(), "Drawing", client=ClientSpec())
+    assert "two users train the same alone and after one another" in report.lines
+
+
 def test_a_measure_that_carries_one_users_data_to_the_next_is_found() -> None:
     """It would ride beside the updates of a run, and be asked, at the price of one user."""
     with pytest.raises(Faulty, match="the measuring of user", check=coded("faulty", "run.task")):

@@ -117,6 +117,32 @@ class LookUps(nn.Module):
         return out
 
 
+class Shortening(nn.Module):
+    """Shortens the rows of a trained embedding that it looks up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.layer = nn.Embedding(40, 6, max_norm=0.5), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(self.words((10 * x.abs()).long().clamp(max=39)).mean(1))
+        return out
+
+
+class Cutting(nn.Module):
+    """Cuts its own weights before it reads them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.layer.weight.clamp_(-0.1, 0.1)
+        out: torch.Tensor = self.layer(x)
+        return out
+
+
 def norm() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
 
@@ -134,6 +160,8 @@ ALONE = {
     "lstm dropout": Recurrent,
     "functional dropout": Functional,
     "look-ups": LookUps,
+    "shortened rows": Shortening,
+    "cut weights": Cutting,
 }
 
 
@@ -148,6 +176,19 @@ def test_a_users_update_is_the_same_bit_for_bit_whoever_else_trains(kind: str, e
         summed(ALONE[kind], users, engine=engine), sum(alone.values(), torch.zeros_like(pair)), rtol=1e-12, atol=1e-12
     )
     assert all(bool(update.any()) for update in alone.values())
+
+
+@pytest.mark.parametrize("make", [Shortening, Cutting])
+def test_a_model_that_changes_its_parameters_where_it_reads_them_trains_alone(make: Any) -> None:
+    task = Made(make)
+    start = Schema.of(model := task.build_model()).flatten(dict(model.named_parameters())).detach()
+
+    def update(users: list[int]) -> torch.Tensor:
+        apart = Trainer(task, ClientSpec(batch_size=4), lambda updates: None, isolated=True)
+        return apart.train([start], [1.0], task.users(), np.array(users), at_round=2).update
+
+    # Of users with other numbers of rows, whose last batches are shorter.
+    torch.testing.assert_close(update([0, 3, 5]), update([0]) + update([3]) + update([5]), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", [norm, Recurrent, lambda: nn.Linear(6, 3, dtype=torch.bfloat16)])

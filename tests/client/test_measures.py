@@ -86,6 +86,26 @@ def test_the_sums_are_those_by_hand(rows: int, isolated: bool) -> None:
         assert found == pytest.approx(expected[users].sum(axis=0).tolist(), abs=1e-6)
 
 
+class Drawing(Lines):
+    """Draws numbers where it prepares rows, and where it measures them."""
+
+    def prepare(self, columns: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return columns["x"] + 0.1 * torch.randn_like(columns["x"]), columns["y"]
+
+    def measure(self, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().measure(name, outputs * np.random.rand(), targets)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_what_is_drawn_for_a_user_is_drawn_for_that_user_alone(isolated: bool) -> None:
+    """With generators that anybody may have seeded, who else is measured would decide what comes next."""
+    measure = Measures(Drawing(), spec(loss=[0, 2]), torch.device("cpu"), isolated=isolated)
+    point, table = torch.full((2,), 0.5), Drawing().users()
+    alone = [measure(point, table, np.array([user]))[0] for user in range(7)]
+    assert len({round(each, 6) for each in alone}) >= 5
+    assert measure(point, table, np.arange(7))[0] == pytest.approx(sum(alone), abs=1e-6)
+
+
 class Deep(Lines):
     """Two layers over the user's pixels, and `correct` as every task has it."""
 

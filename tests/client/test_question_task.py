@@ -98,6 +98,30 @@ def test_who_is_not_asked_is_neither_trained_nor_measured(model: bool, tmp_path:
     np.testing.assert_array_equal(some[1], everybody[[3, 2, 3]])
 
 
+class InPlace(Lines):
+    """Scales rows where they are, and by a number that it draws."""
+
+    def prepare(self, columns: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return columns["x"].mul_(0.5 + torch.rand(())), columns["y"]
+
+
+def test_models_that_are_compared_are_measured_on_the_same_rows(tmp_path: Path) -> None:
+    for run in ("one", "again"):
+        save_file({"weight": torch.full((1, 2), 0.5)}, tmp_path / f"{run}.safetensors")
+        provide(run, tmp_path / f"{run}.safetensors")
+    question = {"kind": "choose", "measure": "loss", "models": ["one", "again"], "low": 0, "high": 4}
+
+    def found(order: list[int]) -> np.ndarray:
+        column = QuestionTask(f"{__name__}:InPlace", question).users().columns["x"]
+        rows = [column[np.array([place])][0] for place in order]
+        return np.array([rows[order.index(place)] for place in range(5)])
+
+    first = found([0, 1, 2, 3, 4])
+    assert first[[0, 2, 3]].all()
+    np.testing.assert_array_equal(first[:, 0], first[:, 1])
+    np.testing.assert_array_equal(found([3, 2, 0, 4, 1]), first)  # whoever was measured before
+
+
 def test_where_processes_share_users_nobody_is_measured_before_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_users, "_ray_job", lambda: f"a job of {__name__}")
     question = {"kind": "mean", "measure": "update-norm", "low": 0, "high": 4, "some": True}

@@ -233,6 +233,7 @@ FAULTY: dict[str, tuple[Any, str, str]] = {
     "missing score": (score(lambda model: {"loss": 1.0}), "score", "gives loss, and not score_name = 'accuracy'"),
     "NaN score": (score(lambda model: {"accuracy": float("nan")}), "score", "evaluate()['accuracy'] is nan"),
     "score is text": (score(lambda model: {"accuracy": "good"}), "score", "is a str, not a number"),
+    "another score is a list": (score(lambda model: {"accuracy": 0.5, "of": [1, 2]}), "score", "['of'] is a list"),
     "random score": (score(lambda model: {"accuracy": float(np.random.default_rng().random())}), "score", "and then"),
     "evaluate changes the model": (Leaky, "score", "changes 0.weight of the model"),
 }

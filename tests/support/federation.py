@@ -54,6 +54,13 @@ class TinyTask(Task):
         return {"r": -float(error.square().mean())}
 
 
+class SelectedTask(TinyTask):
+    """The same users but two, selected from their table in another order, as a task that holds users out does."""
+
+    def users(self) -> UserTable:
+        return super().users().select(np.arange(USERS - 2)[::-1])
+
+
 JOINED_ONCE: dict[str, Any] = {
     "participation": {"scheme": "single"},
     "mechanism": {"kind": "independent"},

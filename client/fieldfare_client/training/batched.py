@@ -176,7 +176,11 @@ class BatchedEngine(Engine):
             for group in batches.groups[step]:
                 users, rows = group.slots, batches.rows[step, group.slots, : group.count]
                 local = {name: weight[users] for name, weight in zip(names, moving, strict=True)}
+                versions = [weight._version for weight in local.values()]
                 mapped = self._mapped(local, _take(chunk.inputs, rows), _take(chunk.targets, rows), keys[users])
+                # As an embedding with `max_norm` does. Some are copies: who else trains would decide whether it stays.
+                if versions != [weight._version for weight in local.values()]:
+                    raise ValueError("the model changes its parameters where it reads them")
                 # One group of everybody: its gradients are the step's, without a copy.
                 if len(batches.groups[step]) == 1 and group.owners is users:
                     return [mapped[name] for name in names]

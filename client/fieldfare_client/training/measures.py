@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from fieldfare.arrays import Floats
 from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
+from fieldfare_client.own_randomness import own_randomness, python_generators, reseed
 from fieldfare_client.training.layers import Stack, layers_of
 from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.rows import prepares_nothing, standard_dtypes
@@ -109,10 +110,11 @@ class Measures:
             {name: column[start : start + size] for name, column in rows.columns.items()}
             for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
         ]
+        keys = rows.users.tolist()
         if len(batches) > 1 and not self._alone:
             with contextlib.suppress(Exception):  # as above
-                return self._together(batches, sizes)
-        found = np.stack([self._one(batch) for batch in batches])
+                return self._together(batches, sizes, keys)
+        found = np.stack([self._one(batch, key) for batch, key in zip(batches, keys, strict=True)])
         failing: NDArray[np.bool_] = np.asarray(np.isnan(found).all(axis=1))
         if len(batches) > 1 and not self._alone and not failing.all():
             # In the same shape as without a failure, so that it moves no bit of the others' numbers.
@@ -121,14 +123,20 @@ class Measures:
                 size = int(sizes[place])
                 batches[place] = {name: column[:1].expand(size, *column.shape[1:]) for name, column in other.items()}
             try:
-                found = np.where(failing[:, None], np.nan, self._together(batches, sizes))
+                found = np.where(failing[:, None], np.nan, self._together(batches, sizes, keys))
             except Exception as error:
                 log.info("users are measured one after another (%s)", type(error).__name__)
                 self._alone = True
         return found
 
-    def _together(self, batches: list[dict[str, torch.Tensor]], sizes: NDArray[np.int64]) -> Floats:
-        prepared = [standard_dtypes(self._task.prepare(batch)) for batch in batches]
+    def _together(
+        self, batches: list[dict[str, torch.Tensor]], sizes: NDArray[np.int64], keys: Sequence[int]
+    ) -> Floats:
+        prepared = []
+        with own_randomness(0):
+            for batch, key in zip(batches, keys, strict=True):
+                reseed(key)
+                prepared.append(standard_dtypes(self._task.prepare(batch)))
         inputs, targets = (torch.cat(part) for part in zip(*prepared, strict=True))
         return self._by_row(inputs, targets, sizes)
 
@@ -143,7 +151,10 @@ class Measures:
                 raise ValueError("users are measured one after another")
             else:
                 self._load()
+                drawn = python_generators()
                 each = torch.func.vmap(self._measure, chunk_size=_TOGETHER)(inputs[:, None], targets[:, None])
+                if python_generators() != drawn:
+                    raise ValueError("the measure draws numbers from numpy or random for several users at once")
         sums = np.add.reduceat(each.cpu().numpy(), np.cumsum(sizes) - sizes, axis=0, dtype=np.float64)
         means: Floats = sums / sizes[:, None]
         return means
@@ -175,14 +186,14 @@ class Measures:
             self._loaded = True
         self._buffers.restore()
 
-    def _one(self, batch: Mapping[str, torch.Tensor]) -> Floats:
+    def _one(self, batch: Mapping[str, torch.Tensor], key: int) -> Floats:
         try:
-            inputs, targets = standard_dtypes(self._task.prepare(batch))
-            if self._stack is not None and targets.ndim == 1:
-                found: Floats = self._by_row(inputs, targets, np.array([len(inputs)]))[0]  # as with others
-                return found
-            self._load()
-            with torch.no_grad():
+            with own_randomness(key), torch.no_grad():
+                inputs, targets = standard_dtypes(self._task.prepare(batch))
+                if self._stack is not None and targets.ndim == 1:
+                    found: Floats = self._by_row(inputs, targets, np.array([len(inputs)]))[0]  # as with others
+                    return found
+                self._load()
                 found = self._measure(inputs, targets).double().cpu().numpy()
         except Exception as error:  # any: it is the task's code and the user's data, and the text may quote it
             log.debug("a user's metrics are not known (%s)", type(error).__name__)

@@ -17,7 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from fieldfare.errors import BadInput, Interrupted
@@ -356,6 +358,18 @@ def test_the_check_shows_the_line_of_the_task_that_fails(tmp_path: Path) -> None
     right = simulate(["task", "check", "support.faulty_tasks:Right", "--json"])
     assert right.exit_code == 0
     assert "12 users with 60 rows" in json.loads(right.stdout)["right"][0]
+
+
+@pytest.mark.parametrize("number", [np.float32, torch.tensor])
+def test_scores_may_be_numbers_of_numpy_and_torch(
+    number: Callable[[float], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of the task took them, and the run stopped at its first round, over JSON."""
+    _, command = prepare(tmp_path)
+    monkeypatch.setattr(TinyTask, "evaluate", lambda self, model: {"r": number(0.5), "of": number(2.0)})
+    said = simulate(command)
+    assert said.exit_code == 0, said.output
+    assert json.loads(said.stdout)["score"] == 0.5
 
 
 @pytest.mark.parametrize("how", [lambda: sys.exit(3), lambda: 1 / 0])

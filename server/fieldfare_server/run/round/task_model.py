@@ -67,7 +67,8 @@ class TaskModel:
                 if parameter.requires_grad:
                     parameter.copy_(named[name])
         try:
-            return self.task.evaluate(self._module.eval())
+            # Numbers of numpy and of torch, too, and the ledger keeps JSON.
+            return {name: float(value) for name, value in self.task.evaluate(self._module.eval()).items()}
         except FieldfareError:
             raise
         except (Exception, SystemExit) as error:  # any: it is the task's code
