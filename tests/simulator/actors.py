@@ -169,7 +169,7 @@ class Federation:
         individual = self.oracle.fold.populations[name]["accounting"] == "individual" and self.rng.random() < 0.7
         most = units * rounds
         demand = Demand(most, tuple(units * (i + 1) for i in range(rounds)), rounds, 0, 1) if individual else None
-        job = Job(self.rng.randbytes(6).hex(), key, name, rounds, units, individual, self.rng.random() < 0.4)
+        job = Job(self.rng.randbytes(6).hex(), key, name, rounds, units, individual, self.rng.random() < 0.7)
         adjacency = self.oracle.fold.populations[name]["adjacency"]
         new = NewRun(
             json.dumps({**PLAN, "privacy": {"adjacency": adjacency}}),
@@ -331,7 +331,7 @@ class Federation:
         made = self._sum(handle, job, opened.index, opened.attempt, users, indices)
         digest = hashlib.sha256(made["total"].encode()).hexdigest()
         kept = {"at": [(opened.index, opened.attempt)], "outcomes": [made["outcome"]], "digest": digest, "made": [made]}
-        if self.rng.random() < 0.4:
+        if self.rng.random() < 0.15:
             self._ask_wrongly(who, handle, job, opened, made["outcome"])
         job.pending = kept
         self.world.step()
@@ -380,7 +380,8 @@ class Federation:
 
     def _group(self, who: Process, ledger: Ledger, handle: RunHandle, job: Job) -> None:
         each = []
-        for _ in range(min(self.rng.randint(1, 16), job.rounds - handle.next_round)):
+        most = self.rng.randint(1, self.rng.choice((4, 16, 64)))  # a group of the product lasts half a second
+        for _ in range(min(most, job.rounds - handle.next_round)):
             _, users, indices = self._select(handle, job)
             opened = handle.open_round(indices)
             made = self._sum(handle, job, opened.index, opened.attempt, users, indices)
@@ -418,6 +419,8 @@ class Federation:
         population = self.oracle.fold.populations[name]
         epsilon, person = population["epsilon"], f"person-{rng.randint(1, 2)}"
         act = rng.choice(("raise", "raise", "tighten", "close", "reopen", "approve", "withdraw", "odometers"))
+        if population["state"] == "closed" and rng.random() < 0.5:
+            act = "reopen"
         if act == "raise":
             asked = round(epsilon + rng.choice((0.25, 1.0)), 6)
             rows = ("population.propose",) if population["two_persons"] else ("population.raise",)

@@ -19,6 +19,12 @@ def test_no_seed_breaks_a_promise(seed: int) -> None:
     assert told.rounds >= ROUNDS or told.seconds >= SECONDS
 
 
+def test_no_calm_and_long_history_breaks_a_promise() -> None:
+    told = simulate(200, 300, SECONDS, hazard=0.02)
+    assert not told.violation, f"python -m simulator --seed 200 --rounds 300 --simulated {SECONDS} --hazard 0.02"
+    assert told.rounds >= 300
+
+
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_no_seed_breaks_a_promise_of_calendar_windows(seed: int) -> None:
     told = simulate(seed, 60, SECONDS, windows=True)

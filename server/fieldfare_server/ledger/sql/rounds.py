@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
@@ -23,6 +23,9 @@ from fieldfare_server.ledger.state import budget, odometers
 
 _HEX = frozenset("0123456789abcdef")
 _t = models.rounds.c
+_NUMBER = select(_t.id).where(
+    _t.run_seq == bindparam("run"), _t.index == bindparam("round"), _t.attempt == bindparam("number")
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +143,8 @@ def open_next(connection: Connection, entry: Entry, run: RunFacts, index: int, u
     _append_open(entry, run, OpenRound(index, attempt, index, users, id=0))
     entry.flush()
     faults.point("ledger.round.opening")
-    where = (_t.run_seq == run.seq, _t.index == index, _t.attempt == attempt)
-    return OpenRound(index, attempt, index, users, connection.execute(select(_t.id).where(*where)).scalar_one())
+    number = connection.execute(_NUMBER, {"run": run.seq, "round": index, "number": attempt}).scalar_one()
+    return OpenRound(index, attempt, index, users, number)
 
 
 def _append_open(entry: Entry, run: RunFacts, round: OpenRound, at: float | None = None) -> None:
