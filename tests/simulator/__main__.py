@@ -57,7 +57,8 @@ def main() -> int:
     took, busy = time.monotonic() - begin, time.process_time() - busy
     print(
         f"{count} histories from seed {chosen.first}, half of them calm, nothing found: {rounds} rounds in "
-        f"{took:.0f} s, {simulated / took:.0f} times as fast as life; {rounds / busy * 3600:,.0f} rounds an hour of one core"
+        f"{took:.0f} s, {simulated / took:.0f} times as fast as life; "
+        f"{rounds / busy * 3600:,.0f} rounds an hour of one core"
     )
     return 0
 
