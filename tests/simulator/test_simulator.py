@@ -9,7 +9,7 @@ import pytest
 
 from simulator.history import simulate
 
-SEEDS, ROUNDS, SECONDS = range(12), 30, 400.0
+SEEDS, ROUNDS, SECONDS = range(16), 120, 400.0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
