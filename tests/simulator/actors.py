@@ -206,7 +206,7 @@ class Federation:
             )
             need(isinstance(made, Refused), f"run {job.id} was resumed with another key")
         before = self.oracle.holders[job.id]
-        since, begin = self.world.now - before.beat, self.oracle.count
+        since, begin, beat = self.world.now - before.beat, self.oracle.count, before.beat
         wait = self.rng.choice((0.0, 0.0, 40.0))
         made = self.call(
             who,
@@ -215,8 +215,8 @@ class Federation:
         )
         if isinstance(made, RunHandle):
             return made
-        stayed = self.oracle.holders[job.id] is before and begin == self.oracle.count
-        silent = since > LEASE + SLACK and self.world.now - before.beat >= since
+        stayed = self.oracle.holders[job.id] is before and before.beat == beat and begin == self.oracle.count
+        silent = since > LEASE + SLACK
         if (
             stayed
             and (silent or before.free)
@@ -517,13 +517,14 @@ class Federation:
         for run, holder in self.oracle.holders.items():
             seconds = fold.populations[fold.runs[run]["population"]]["reservation_seconds"]
             if seconds and not fold.runs[run]["ended"] and now - holder.beat > max(seconds, LEASE) + SLACK:
-                due.append((run, holder))
+                due.append((run, holder, holder.beat))
         told = self.call(who, "let reservations expire", ledger.expire_reservations)
         if isinstance(told, tuple) and not self.world.disturbed(now):
             for run in told:
                 need(self._ended(run), f"the reservation of run {run} expired, and it goes on")
-            for run, holder in due:
-                stayed = self.oracle.holders[run] is holder and holder.beat <= now
+            for run, holder, beat in due:
+                # A renewal that was under way may come meanwhile, with the time at which it was begun.
+                stayed = self.oracle.holders[run] is holder and holder.beat == beat
                 need(self._ended(run) or not stayed, f"{who.id}: the reservation of run {run} is due, and stays")
 
     def _token(self, who: Process, ledger: Ledger) -> None:
