@@ -137,7 +137,7 @@ def prepare(run: RunFacts, round: OpenRound, users: NDArray[np.int64], outcome: 
     return Commitment(event, outcome.spent, users, blob, encoded, charges)
 
 
-def open_next(connection: Connection, entry: Entry, run: RunFacts, index: int, users: NDArray[np.int64]) -> OpenRound:
+def open_next(run: RunFacts, index: int, users: NDArray[np.int64], connection: Connection, entry: Entry) -> OpenRound:
     """Open an attempt at round `index` with the cohort `users` (sorted). Raises `LedgerError` if one is open."""
     attempt = entry.state.runs[run.id].tries
     _append_open(entry, run, OpenRound(index, attempt, index, users, id=0))
