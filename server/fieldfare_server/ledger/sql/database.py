@@ -257,29 +257,41 @@ class Database:
     def error(self, error: Exception) -> LedgerError:
         """The `LedgerError` for a failed statement."""
         cause = str(getattr(error, "orig", None) or error).strip().splitlines()
-        state = getattr(getattr(error, "orig", None), "sqlstate", None)
-        if isinstance(error, OperationalError) and self.path is None and state is None:
-            why = f"the database cannot be reached: {cause[0] if cause else 'no answer'}."
-            near = "start it and resume the run, or name another with --ledger; what was committed is kept"
-            code = "database-away"
-        elif state == _NO_RIGHT:
-            why = f"this role of the database has no right to do that: {cause[0]}."
-            near = (
-                "as the administrator, whose FIELDFARE_LEDGER_FILE is admin/ledger.url; `fieldfare doctor` shows a "
-                "role's part"
+        if isinstance(error, OperationalError) and self.path is None and getattr(error.orig, "sqlstate", None) is None:
+            return LedgerError(
+                f"ledger {self.name}",
+                f"the database cannot be reached: {cause[0] if cause else 'no answer'}.",
+                "start it and resume the run, or name another with --ledger; what was committed is kept",
+                code="database-away",
             )
-            code = "database-no-right"
-        elif getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in _UNWRITABLE:
-            why, code = "its directory cannot be written, which SQLite needs even to read.", "database-unwritable"
-            near = "a directory that can be written"
-        elif _is_full(error):
-            why, code = "its disk is full.", "disk-full"
-            near = "make room, then the same again; what was committed is kept"
-        else:
-            why = f"the database refused: {cause[0] if cause else type(error).__name__}."
-            near = "put the database right, then the same again; what was committed is kept"
-            code = "database-refused"
-        return LedgerError(f"ledger {self.name}", why, near, code=code)
+        if getattr(getattr(error, "orig", None), "sqlstate", None) == _NO_RIGHT:
+            return LedgerError(
+                f"ledger {self.name}",
+                f"this role of the database has no right to do that: {cause[0]}.",
+                "as the administrator, whose FIELDFARE_LEDGER_FILE is admin/ledger.url; `fieldfare doctor` shows a "
+                "role's part",
+                code="database-no-right",
+            )
+        if getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in _UNWRITABLE:
+            return LedgerError(
+                f"ledger {self.name}",
+                "its directory cannot be written, which SQLite needs even to read.",
+                "a directory that can be written",
+                code="database-unwritable",
+            )
+        if _is_full(error):
+            return LedgerError(
+                f"ledger {self.name}",
+                "its disk is full.",
+                "make room, then the same again; what was committed is kept",
+                code="disk-full",
+            )
+        return LedgerError(
+            f"ledger {self.name}",
+            f"the database refused: {cause[0] if cause else type(error).__name__}.",
+            "put the database right, then the same again; what was committed is kept",
+            code="database-refused",
+        )
 
     def _check_file(self) -> None:
         # SQLite goes on writing to a file that was deleted or replaced under it, and those charges would be lost.
