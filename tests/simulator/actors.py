@@ -169,7 +169,7 @@ class Federation:
         individual = self.oracle.fold.populations[name]["accounting"] == "individual" and self.rng.random() < 0.7
         most = units * rounds
         demand = Demand(most, tuple(units * (i + 1) for i in range(rounds)), rounds, 0, 1) if individual else None
-        job = Job(self.rng.randbytes(6).hex(), key, name, rounds, units, individual, self.rng.random() < 0.4)
+        job = Job(self.rng.randbytes(6).hex(), key, name, rounds, units, individual, self.rng.random() < 0.7)
         adjacency = self.oracle.fold.populations[name]["adjacency"]
         new = NewRun(
             json.dumps({**PLAN, "privacy": {"adjacency": adjacency}}),
@@ -206,7 +206,7 @@ class Federation:
             )
             need(isinstance(made, Refused), f"run {job.id} was resumed with another key")
         before = self.oracle.holders[job.id]
-        since, begin = self.world.now - before.beat, self.oracle.count
+        since, begin, beat = self.world.now - before.beat, self.oracle.count, before.beat
         wait = self.rng.choice((0.0, 0.0, 40.0))
         made = self.call(
             who,
@@ -215,8 +215,8 @@ class Federation:
         )
         if isinstance(made, RunHandle):
             return made
-        stayed = self.oracle.holders[job.id] is before and begin == self.oracle.count
-        silent = since > LEASE + SLACK and self.world.now - before.beat >= since
+        stayed = self.oracle.holders[job.id] is before and before.beat == beat and begin == self.oracle.count
+        silent = since > LEASE + SLACK
         if (
             stayed
             and (silent or before.free)
@@ -331,7 +331,7 @@ class Federation:
         made = self._sum(handle, job, opened.index, opened.attempt, users, indices)
         digest = hashlib.sha256(made["total"].encode()).hexdigest()
         kept = {"at": [(opened.index, opened.attempt)], "outcomes": [made["outcome"]], "digest": digest, "made": [made]}
-        if self.rng.random() < 0.4:
+        if self.rng.random() < 0.15:
             self._ask_wrongly(who, handle, job, opened, made["outcome"])
         job.pending = kept
         self.world.step()
@@ -380,7 +380,8 @@ class Federation:
 
     def _group(self, who: Process, ledger: Ledger, handle: RunHandle, job: Job) -> None:
         each = []
-        for _ in range(min(self.rng.randint(1, 16), job.rounds - handle.next_round)):
+        most = self.rng.randint(1, self.rng.choice((4, 16, 64)))  # a group of the product lasts half a second
+        for _ in range(min(most, job.rounds - handle.next_round)):
             _, users, indices = self._select(handle, job)
             opened = handle.open_round(indices)
             made = self._sum(handle, job, opened.index, opened.attempt, users, indices)
@@ -418,6 +419,8 @@ class Federation:
         population = self.oracle.fold.populations[name]
         epsilon, person = population["epsilon"], f"person-{rng.randint(1, 2)}"
         act = rng.choice(("raise", "raise", "tighten", "close", "reopen", "approve", "withdraw", "odometers"))
+        if population["state"] == "closed" and rng.random() < 0.5:
+            act = "reopen"
         if act == "raise":
             asked = round(epsilon + rng.choice((0.25, 1.0)), 6)
             rows = ("population.propose",) if population["two_persons"] else ("population.raise",)
@@ -514,13 +517,14 @@ class Federation:
         for run, holder in self.oracle.holders.items():
             seconds = fold.populations[fold.runs[run]["population"]]["reservation_seconds"]
             if seconds and not fold.runs[run]["ended"] and now - holder.beat > max(seconds, LEASE) + SLACK:
-                due.append((run, holder))
+                due.append((run, holder, holder.beat))
         told = self.call(who, "let reservations expire", ledger.expire_reservations)
         if isinstance(told, tuple) and not self.world.disturbed(now):
             for run in told:
                 need(self._ended(run), f"the reservation of run {run} expired, and it goes on")
-            for run, holder in due:
-                stayed = self.oracle.holders[run] is holder and holder.beat <= now
+            for run, holder, beat in due:
+                # A renewal that was under way may come meanwhile, with the time at which it was begun.
+                stayed = self.oracle.holders[run] is holder and holder.beat == beat
                 need(self._ended(run) or not stayed, f"{who.id}: the reservation of run {run} is due, and stays")
 
     def _token(self, who: Process, ledger: Ledger) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.history import simulate
 
-SEEDS, ROUNDS, SECONDS = range(12), 30, 400.0
+SEEDS, ROUNDS, SECONDS = range(16), 120, 400.0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -17,6 +17,12 @@ def test_no_seed_breaks_a_promise(seed: int) -> None:
     told = simulate(seed, ROUNDS, SECONDS)
     assert not told.violation, f"python -m simulator --seed {seed} --rounds {ROUNDS} --simulated {SECONDS}"
     assert told.rounds >= ROUNDS or told.seconds >= SECONDS
+
+
+def test_no_calm_and_long_history_breaks_a_promise() -> None:
+    told = simulate(200, 300, SECONDS, hazard=0.02)
+    assert not told.violation, f"python -m simulator --seed 200 --rounds 300 --simulated {SECONDS} --hazard 0.02"
+    assert told.rounds >= 300
 
 
 @pytest.mark.parametrize("seed", range(100, 104))

@@ -6,6 +6,7 @@ point, and nowhere else. So a seed fixes the whole history, and nothing in it ta
 
 from __future__ import annotations
 
+import pickle
 import random
 import secrets
 import shutil
@@ -25,7 +26,7 @@ from sqlalchemy.exc import OperationalError
 from fieldfare_server import faults
 from fieldfare_server.ledger import Ledger, chain
 from fieldfare_server.ledger import ledger as front
-from fieldfare_server.ledger.sql import database, hold, leases, segments, takeover
+from fieldfare_server.ledger.sql import database, hold, leases, proof, segments, takeover
 from simulator.oracle import Oracle, Violation
 
 T = TypeVar("T")
@@ -454,6 +455,40 @@ class SimulatedDatabase(database.Database):
         if not here().server:
             super()._check_file()
 
+    def close(self) -> None:
+        """Leave the connections to the processes that follow: `World.place` closes them when it moves the files."""
+
+
+class Walks:
+    """The states that walks over the log of one world came to, for a process that walks over the same rows again.
+
+    Its rows are compared, each value of each; what the ledger's code makes of equal rows is not worked out again.
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] = []
+        self._states: dict[int, bytes] = {}
+        """After so many of those rows."""
+        self._walk = proof.Replay._walk
+
+    def walk(self, replay: proof.Replay, rows: list[dict[str, Any]]) -> None:
+        """`Replay._walk` from the first row, on from the last state that is known."""
+        if replay._rows or replay._thorough:
+            self._walk(replay, rows)
+            return
+        same = next((i for i, pair in enumerate(zip(rows, self._rows)) if pair[0] != pair[1]), None)  # noqa: B905
+        alike = min(len(rows), len(self._rows)) if same is None else same
+        begin = max((number for number in self._states if number <= alike), default=0)
+        if begin:
+            replay._state, replay._touched = pickle.loads(self._states[begin])
+            replay._rows, replay._hash = begin, rows[begin - 1]["hash"]
+        self._walk(replay, rows[begin:])
+        if begin < len(rows):
+            if alike < len(self._rows):
+                self._states = {number: state for number, state in self._states.items() if number <= alike}
+            self._rows = rows
+            self._states[len(rows)] = pickle.dumps((replay._state, replay._touched), pickle.HIGHEST_PROTOCOL)
+
 
 _world: World | None = None
 _engine: Engine | None = None
@@ -541,6 +576,8 @@ def world(seed: int, hazard: float = 1.0) -> Iterator[World]:
             patches.enter_context(patch.object(leases, "process_is_gone", new.holder_is_dead))
             for name in ("replace_file", "alone_at"):
                 patches.enter_context(patch.object(chain, name, getattr(new, name)))
+            walks = Walks()
+            patches.enter_context(patch.object(proof.Replay, "_walk", lambda replay, rows: walks.walk(replay, rows)))
             patches.enter_context(patch.object(segments.Segments, "_locked", lambda kept: new.locked(kept)))
             patches.enter_context(patch.object(faults, "point", new.point))
             try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -202,9 +203,7 @@ class RunHandle:
             self._opened_at = self.clock()
             self._open = OpenRound(index, self._tries(), index, users, id=0)
             return self._open
-        self._open = self._hold.write(
-            lambda connection, entry: rounds.open_next(connection, entry, self._run, index, users)
-        )
+        self._open = self._hold.write(partial(rounds.open_next, self._run, index, users))
         faults.point("ledger.round.opened")
         return self._open
 
@@ -242,10 +241,7 @@ class RunHandle:
         # A round of a group is not in the ledger before its group: to be void it must be opened there first.
         if round.id == 0:
             self._require_none_held()
-            index, cohort = round.index, round.cohort
-            self._open = round = self._hold.write(
-                lambda connection, entry: rounds.open_next(connection, entry, self._run, index, cohort)
-            )
+            self._open = round = self._hold.write(partial(rounds.open_next, self._run, round.index, round.cohort))
         self._hold.write(lambda connection, entry: rounds.void(entry, self._run, round, reason, reports, rejects))
         self._open = None
         faults.point("ledger.round.voided")

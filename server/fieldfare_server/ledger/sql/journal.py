@@ -188,7 +188,7 @@ class Journal:
         if self._seen is None and self._file is not None:
             self._seen = self._file.read()
         with self.database.read() as connection:
-            end = self._not_behind(connection, read_head(connection))
+            end = require_not_behind(connection, self.database.name, read_head(connection), self._seen)
             row = connection.execute(select(models.journal).where(models.journal.c.id == end.count)).mappings().first()
             fits = not row if end.count == 0 else row and row["hash"] == end.hash == chain.row_hash(dict(row))
         if not fits:
@@ -222,7 +222,7 @@ class Journal:
             return
         self._look()
         with self.database.read() as connection:
-            end = self._not_behind(connection, read_head(connection))
+            end = require_not_behind(connection, self.database.name, read_head(connection), self._seen)
         if end != self._copied:
             self._copy(self._keeps)
         self._see(end)
@@ -270,7 +270,7 @@ class Journal:
             nonlocal entry
             # Inside of the transaction: another writer of this machine may have seen a newer row since.
             self._look()
-            end = self._not_behind(connection, _head_of(head))
+            end = require_not_behind(connection, self.database.name, _head_of(head), self._seen)
             proven = None if prove is None else prove(connection, end.count)
             file = signer or (self._file if self._coordinator else None)
             narrow = self.database.narrow(connection)
@@ -319,16 +319,11 @@ class Journal:
                 self._file.write(end)
                 faults.point("ledger.head.written")
 
-    def _not_behind(self, connection: Connection, end: chain.Head) -> chain.Head:
-        """`end`, where the journal of `connection` ends. Raises `OldCopy` if an old copy was put back."""
-        require_not_behind(connection, self.database.name, end, self._seen)
-        return end
 
-
-def require_not_behind(connection: Connection, name: str, end: chain.Head, seen: chain.Head | None) -> None:
-    """Raise `OldCopy` unless the journal of ledger `name`, which ends at `end`, goes on from `seen`."""
+def require_not_behind(connection: Connection, name: str, end: chain.Head, seen: chain.Head | None) -> chain.Head:
+    """`end`, where the journal of ledger `name` ends. Raises `OldCopy` unless it goes on from `seen`."""
     if seen is None:
-        return
+        return end
     if end.ledger != seen.ledger:
         why = f"it is ledger {end.ledger}, and this coordinator has worked with ledger {seen.ledger}."
         raise OldCopy(f"ledger {name}", why, "the other ledger")
@@ -340,6 +335,7 @@ def require_not_behind(connection: Connection, name: str, end: chain.Head, seen:
             "back, and what was spent since would be forgotten.",
             "the newest copy, or `fieldfare ledger import` of a newer one",
         )
+    return end
 
 
 def clean(text: str, longest: int) -> str:

@@ -18,7 +18,19 @@ from fieldfare_server.ledger.sql import models
 
 # How long a holder may be silent, by default.
 SECONDS = 30.0
-_LEASE = select(models.leases).where(models.leases.c.run_seq == bindparam("run"))
+# Made once: every write of a coordinator renews a lease, and to build a statement takes longer than to run it.
+_l = models.leases.c
+_LEASE = select(models.leases).where(_l.run_seq == bindparam("run"))
+_CHANGE = update(models.leases).where(_l.run_seq == bindparam("run"))
+_RENEW = _CHANGE.where(_l.token == bindparam("held")).values(beat=_l.beat + 1, renewed_at=bindparam("now"))
+_TAKE = _CHANGE.values(
+    holder=bindparam("by"),
+    token=bindparam("new"),
+    beat=_l.beat + 1,
+    renewed_at=bindparam("now"),
+    seconds=bindparam("silent"),
+)
+_GIVE_BACK = _CHANGE.values(holder="", token=_l.token + 1)
 
 
 def free(lease: Row[Any], now: float) -> bool:
@@ -41,22 +53,13 @@ def read(connection: Connection, run_seq: int) -> Row[Any]:
 def take(connection: Connection, run_seq: int, holder: str, seconds: float, now: float) -> int:
     """Make `holder` the holder and fence off the previous one; returns the new token."""
     token: int = read(connection, run_seq).token + 1
-    connection.execute(
-        update(models.leases)
-        .where(models.leases.c.run_seq == run_seq)
-        .values(holder=holder, token=token, beat=models.leases.c.beat + 1, renewed_at=now, seconds=seconds)
-    )
+    connection.execute(_TAKE, {"run": run_seq, "by": holder, "new": token, "now": now, "silent": seconds})
     return token
 
 
 def renew(connection: Connection, run_seq: int, run_id: str, token: int, now: float) -> None:
     """Count a beat. Raises `LedgerError` unless `token` is still the run's."""
-    renewed = connection.execute(
-        update(models.leases)
-        .where(models.leases.c.run_seq == run_seq, models.leases.c.token == token)
-        .values(beat=models.leases.c.beat + 1, renewed_at=now)
-    )
-    if renewed.rowcount != 1:
+    if connection.execute(_RENEW, {"run": run_seq, "held": token, "now": now}).rowcount != 1:
         raise RunHeld(
             f"a write to run {run_id}", "this coordinator no longer holds it: it ended, or another one took over."
         )
@@ -64,8 +67,4 @@ def renew(connection: Connection, run_seq: int, run_id: str, token: int, now: fl
 
 def give_back(connection: Connection, run_seq: int) -> None:
     """Free the run; the old token writes nothing more."""
-    connection.execute(
-        update(models.leases)
-        .where(models.leases.c.run_seq == run_seq)
-        .values(holder="", token=models.leases.c.token + 1)
-    )
+    connection.execute(_GIVE_BACK, {"run": run_seq})

@@ -68,6 +68,20 @@ _TYPES: dict[type, TypeEngine[Any]] = {float: Double(), int: Integer(), bool: Bo
 # Fields that name a row of another table: the column with its number, and what that refers to.
 _OWNERS = {"population": ("population_id", "populations.id"), "run": ("run_seq", "runs.seq")}
 
+
+def _blocks(name: str, owner: str, numbers: str) -> Table:
+    """A table of 8 bytes a user, for users `first` ... `first + count - 1` of a population or a run."""
+    column, target = _OWNERS[owner]
+    return Table(
+        name,
+        metadata,
+        Column(column, ForeignKey(target), primary_key=True),
+        Column("first", BigInteger, primary_key=True, autoincrement=False),
+        Column("count", Integer, nullable=False),
+        Column(numbers, LargeBinary, nullable=False),
+    )
+
+
 # One row: how long the journal is and where it ends. Every writer locks it first, so writers are serialised.
 # `signed`: the newest head that a coordinator signed (`fieldfare.signed_head`), for readers to show.
 head = Table(
@@ -202,24 +216,10 @@ participations = Table(
 )
 
 # What ended runs have cost users `first` ... `first + count - 1`: 8 bytes each, in units of 2^-44 mu^2.
-odometers = Table(
-    "odometers",
-    metadata,
-    Column("population_id", ForeignKey("populations.id"), primary_key=True),
-    Column("first", BigInteger, primary_key=True, autoincrement=False),
-    Column("count", Integer, nullable=False),
-    Column("spent", LargeBinary, nullable=False),
-)
+odometers = _blocks("odometers", "population", "spent")
 
 # The most that a run under way may cost each of users `first` ... `first + count - 1`; no other run may use it.
-pledges = Table(
-    "pledges",
-    metadata,
-    Column("run_seq", ForeignKey("runs.seq"), primary_key=True),
-    Column("first", BigInteger, primary_key=True, autoincrement=False),
-    Column("count", Integer, nullable=False),
-    Column("caps", LargeBinary, nullable=False),
-)
+pledges = _blocks("pledges", "run", "caps")
 
 # Losses that other trainers charge to all users of a population (`foreign`). `key`: the charger's idempotency key.
 charges = Table(

@@ -22,15 +22,7 @@ from sqlalchemy import Connection, Row, Table, bindparam, insert, select
 from fieldfare.accounting.individual import Units
 from fieldfare.errors import Differs, LedgerCorrupt, NotNow
 from fieldfare_server.ledger.sql import blobs, models
-from fieldfare_server.ledger.state import budget
-from fieldfare_server.ledger.state.odometers import (
-    INDIVIDUAL,
-    Left,
-    OdometerStanding,
-    digest,
-    limit_units,
-    nothing,
-)
+from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.state.state import FoldedPopulation
 from fieldfare_server.ledger.states import ACTIVE
 
@@ -45,7 +37,7 @@ _WHOLE = (
 # The runs of a population that are under way and charged to odometers, in the order of their starts.
 _UNDER_WAY = (
     select(_r.seq, _r.id, _r.most)
-    .where(_r.population_id == bindparam("number"), _r.accounting == INDIVIDUAL, _r.state.in_(ACTIVE))
+    .where(_r.population_id == bindparam("number"), _r.accounting == odometers.INDIVIDUAL, _r.state.in_(ACTIVE))
     .order_by(_r.seq)
 )
 _STORED = {
@@ -91,7 +83,7 @@ def fingerprint(tables: Iterable[Iterable[Mapping[str, Any]]]) -> str:
 
 def is_individual(population: Row[object]) -> bool:
     """Whether the ledger keeps odometers of this population."""
-    return bool(population.accounting == INDIVIDUAL)
+    return bool(population.accounting == odometers.INDIVIDUAL)
 
 
 def settled(connection: Connection, population_id: int, users: int) -> Units:
@@ -129,7 +121,7 @@ def taken(
         except (ValueError, IndexError) as error:
             raise LedgerCorrupt(f"round {index}", f"what it cost its users is corrupt: {error}.") from None
         if proven is not None:
-            found[index] = digest(units)
+            found[index] = odometers.digest(units)
     if proven is not None and found != proven:
         raise LedgerCorrupt(
             f"what a run of {len(proven)} rounds has cost its users",
@@ -146,7 +138,7 @@ def assemble(rows: Iterable[Mapping[str, Any]], users: int, table: str) -> Units
     """
     rows = list(rows)
     if not rows:
-        return nothing(users)
+        return odometers.nothing(users)
     values = np.zeros(users, dtype=np.int64)
     end = 0
     for row in rows:
@@ -161,7 +153,7 @@ def assemble(rows: Iterable[Mapping[str, Any]], users: int, table: str) -> Units
     return values
 
 
-def standing(connection: Connection, population: Row[object]) -> OdometerStanding:
+def standing(connection: Connection, population: Row[object]) -> odometers.OdometerStanding:
     """The odometers of a population, read whole."""
     users = population.users
     before = settled(connection, population.id, users)
@@ -170,7 +162,7 @@ def standing(connection: Connection, population: Row[object]) -> OdometerStandin
     for run in runs:
         spent += taken(connection, run.seq, users)
         held += caps(connection, run.seq, users)
-    return OdometerStanding(before, spent, held, tuple((run.id, run.most) for run in runs))
+    return odometers.OdometerStanding(before, spent, held, tuple((run.id, run.most) for run in runs))
 
 
 def write(connection: Connection, table: Table, owner: int, values: Units, first: int = 0) -> None:
@@ -196,7 +188,7 @@ def settle(connection: Connection, population: FoldedPopulation, run_id: str, *,
     users = population.row.users
     # What is stored is compared before it is added to: a table that was changed would become history.
     before = settled(connection, number, users)
-    if digest(before) != _settled_digest(connection, population.row.name):
+    if odometers.digest(before) != _settled_digest(connection, population.row.name):
         raise LedgerCorrupt(
             f"the odometers of population {population.row.name!r}",
             "they are not what the journal proves, so no run is settled.",
@@ -243,16 +235,16 @@ def _settled_digest(connection: Connection, population: str) -> str:
     for body in connection.execute(select(c.body).where(*named).order_by(c.id.desc())).scalars():
         if "odometers" in (about := json.loads(body)):
             return str(about["odometers"])
-    return digest(np.zeros(0, dtype=np.int64))
+    return odometers.digest(np.zeros(0, dtype=np.int64))
 
 
 @dataclass(eq=False)
 class _Followed:
     shape: tuple[object, ...]  # what the arrays depend on but for the rounds of runs under way
-    standing: OdometerStanding
+    standing: odometers.OdometerStanding
     # Run -> how many of its committed rounds are counted.
     rounds: dict[int, int] = field(default_factory=dict)
-    left: tuple[int, int, Left] | None = None  # (limit, base, what is left under them): a round moves neither
+    left: tuple[int, int, odometers.Left] | None = None  # (limit, base, what is left under them): a round moves neither
 
 
 class Watch:
@@ -265,7 +257,7 @@ class Watch:
 
     def standing(
         self, connection: Connection, population: Row[object], runs: Sequence[Row[Any]], history: object
-    ) -> OdometerStanding:
+    ) -> odometers.OdometerStanding:
         """As `standing` of the same snapshot. The arrays are shared: read them before the next call, change nothing.
 
         Args:
@@ -278,12 +270,12 @@ class Watch:
 
     def figures(
         self, connection: Connection, population: Row[object], runs: Sequence[Row[Any]], history: object, base: int
-    ) -> tuple[int, Left]:
+    ) -> tuple[int, odometers.Left]:
         """(what the user who has spent most has spent, what is left); base as in equation (1), the rest as `standing`.
 
         What is left is worked out when a run starts or ends, users come or the budget changes, and not each round.
         """
-        limit = limit_units(budget.Terms(population.epsilon, population.delta, population.leak))
+        limit = odometers.limit_units(budget.Terms(population.epsilon, population.delta, population.leak))
         with self._lock:
             known = self._follow(connection, population, runs, history)
             if known.left is None or known.left[:2] != (limit, base):

@@ -22,7 +22,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, and_, bindparam, func, literal_column, select, text, true, union_all
+from sqlalchemy import Connection, Select, bindparam, func, literal_column, select, text, true, union_all
 
 from fieldfare.errors import LedgerCorrupt, LedgerError
 from fieldfare.signed_head import HeadRefused, SignedHead
@@ -81,6 +81,22 @@ _ROUNDS = (
         _t.run_seq == select(_r.seq).where(_r.id == bindparam("name")).scalar_subquery(),
         _t.index.between(bindparam("first"), bindparam("last")),
     )
+)
+# Runs that are charged alike, and a user of which has a charge of its own.
+_CHARGED = (
+    select(_r.id)
+    .join_from(models.participations, models.runs, _p.run_seq == _r.seq)
+    .where(_p.charges.is_not(None), _r.accounting != odometers.INDIVIDUAL)
+    .limit(1)
+)
+_COUNTS = {
+    table.name: select(func.count()).select_from(table)
+    for table in (models.rounds, models.participations, models.users)
+}
+_u, _of = models.users, models.populations.c
+_USERS = select(_u).where(
+    _u.c.population_id == select(_of.id).where(_of.name == bindparam("name")).scalar_subquery(),
+    _u.c.first.between(bindparam("low"), bindparam("high")),
 )
 _END = select(_h.id.label("head"), _h.ledger, _h.count, _h.hash)
 # The same, and how many rows the tables have, which spares the reading of each that is empty and has to
@@ -206,8 +222,7 @@ class Replay:
             self._ledger, self._hash = head["ledger"], chain.genesis(head["ledger"])
         if self._rows < self._end:
             there = [row for row in fetch(connection, JOURNAL, rows=self._rows, most=most) if row["id"] <= self._end]
-            for row in there:
-                self._apply(row)
+            self._walk(there)
             self._compare_closed(connection)
             if self._rows < self._end and len(there) < most:
                 raise Unfit("audit", str(self._rows + 1), f"it is missing: the journal ended at row {self._end}")
@@ -216,6 +231,10 @@ class Replay:
             # An old copy was put back. The newest one, if it comes back, is accepted again.
             why = f"the ledger says that it ends in row {self._end}, which is not the row {self._rows} that was seen"
             self._unlike = Unfit("audit", str(self._end), why)
+
+    def _walk(self, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            self._apply(row)
 
     def _apply(self, row: dict[str, object]) -> None:
         require_next(row, self._rows + 1, self._hash)
@@ -384,12 +403,9 @@ class Replay:
         newest = census["newest"] or 0
         if self._newest_round is None:
             for name, number in wanted.items():
-                count = select(func.count()).select_from(models.metadata.tables[name])
-                if connection.execute(count).scalar_one() != number:
+                if connection.execute(_COUNTS[name]).scalar_one() != number:
                     raise Unfit(name, "", f"there are not {number} rows, as the journal says")
-            other = select(_r.id).join_from(models.participations, models.runs, _p.run_seq == _r.seq)
-            charged = other.where(_p.charges.is_not(None), _r.accounting != odometers.INDIVIDUAL).limit(1)
-            for run in connection.execute(charged).scalars():
+            for run in connection.execute(_CHARGED).scalars():
                 raise Unfit("participations", run, "its users are charged singly, and the journal says alike")
         elif census["new"] != wanted["rounds"] - self._rounds:
             raise Unfit("rounds", str(newest), "the journal does not name it")
@@ -517,11 +533,9 @@ def _compare_table(
 
 
 def _compare_users(connection: Connection, name: str, population: FoldedPopulation) -> None:
-    u, p = models.users.c, models.populations.c
-    of_population = select(p.id).where(p.name == name).scalar_subquery()
     firsts = [chunk.first for chunk in population.chunks]
-    between = and_(u.population_id == of_population, u.first.between(min(firsts), max(firsts)))
-    stored = {row.first: (row.count, row.hashes) for row in connection.execute(select(models.users).where(between))}
+    between = {"name": name, "low": min(firsts), "high": max(firsts)}
+    stored = {row.first: (row.count, row.hashes) for row in connection.execute(_USERS, between)}
     for chunk in population.chunks:
         count, hashes = stored.pop(chunk.first, (0, b""))
         if count != chunk.count or len(hashes) != 8 * count or sha256(hashes) != chunk.hashes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from fieldfare.errors import BudgetRefused, LedgerCorrupt, OutOfRange
 from fieldfare.participation import hides_presence
@@ -16,6 +16,12 @@ from fieldfare_server.ledger.sql.users import SortedIndex, distinct, pseudonyms,
 
 # Users registered in one transaction: bounds memory, and what is repeated after a crash.
 _CHUNK = 1 << 17
+_u = models.users.c
+_HASHES = (
+    select(_u.first, _u.hashes)
+    .where(_u.population_id == bindparam("population"), _u.first >= bindparam("since"))
+    .order_by(_u.first)
+)
 
 
 def hashes_of(connection: Connection, population_id: int, name: str, first: int = 0) -> NDArray[np.uint64]:
@@ -23,9 +29,8 @@ def hashes_of(connection: Connection, population_id: int, name: str, first: int 
 
     Raises `LedgerError` if one is missing.
     """
-    c, chunks, at = models.users.c, [np.zeros(0, dtype=np.uint64)], first
-    query = select(c.first, c.hashes).where(c.population_id == population_id, c.first >= first).order_by(c.first)
-    for begins, hashes in connection.execute(query):
+    chunks, at = [np.zeros(0, dtype=np.uint64)], first
+    for begins, hashes in connection.execute(_HASHES, {"population": population_id, "since": first}):
         if begins != at:
             raise LedgerCorrupt(f"users of population {name}", f"user {at} is missing.")
         chunks.append(np.frombuffer(hashes, dtype="<u8").astype(np.uint64))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import Units
@@ -23,6 +23,9 @@ from fieldfare_server.ledger.state import budget, odometers
 
 _HEX = frozenset("0123456789abcdef")
 _t = models.rounds.c
+_NUMBER = select(_t.id).where(
+    _t.run_seq == bindparam("run"), _t.index == bindparam("round"), _t.attempt == bindparam("number")
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,14 +137,14 @@ def prepare(run: RunFacts, round: OpenRound, users: NDArray[np.int64], outcome: 
     return Commitment(event, outcome.spent, users, blob, encoded, charges)
 
 
-def open_next(connection: Connection, entry: Entry, run: RunFacts, index: int, users: NDArray[np.int64]) -> OpenRound:
+def open_next(run: RunFacts, index: int, users: NDArray[np.int64], connection: Connection, entry: Entry) -> OpenRound:
     """Open an attempt at round `index` with the cohort `users` (sorted). Raises `LedgerError` if one is open."""
     attempt = entry.state.runs[run.id].tries
     _append_open(entry, run, OpenRound(index, attempt, index, users, id=0))
     entry.flush()
     faults.point("ledger.round.opening")
-    where = (_t.run_seq == run.seq, _t.index == index, _t.attempt == attempt)
-    return OpenRound(index, attempt, index, users, connection.execute(select(_t.id).where(*where)).scalar_one())
+    number = connection.execute(_NUMBER, {"run": run.seq, "round": index, "number": attempt}).scalar_one()
+    return OpenRound(index, attempt, index, users, number)
 
 
 def _append_open(entry: Entry, run: RunFacts, round: OpenRound, at: float | None = None) -> None:

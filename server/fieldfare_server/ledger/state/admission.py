@@ -27,16 +27,7 @@ from fieldfare.accounting.individual import UNIT, Demand, Units, from_units
 from fieldfare.capacity import Capacity
 from fieldfare.errors import BudgetRefused
 from fieldfare.text import decimal
-from fieldfare_server.ledger.state import budget
-from fieldfare_server.ledger.state.odometers import (
-    BINS,
-    OdometerStanding,
-    histogram,
-    limit_units,
-    pledge,
-    price_of,
-    units_of,
-)
+from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.state.windows import Window
 
 _STEPS = 4096
@@ -62,14 +53,14 @@ class Position:
         population: str,
         terms: budget.Terms,
         alike: Price,
-        standing: OdometerStanding | None,
+        standing: odometers.OdometerStanding | None,
         window: Window | None,
     ) -> Self:
         """standing: the odometers; None: there are none."""
         if standing is None:
             return cls(population, terms, alike, alike, window=window)
-        limit, base = limit_units(terms), units_of(alike)
-        committed = alike + price_of(standing.most_committed(limit, base))
+        limit, base = odometers.limit_units(terms), odometers.units_of(alike)
+        committed = alike + odometers.price_of(standing.most_committed(limit, base))
         room = standing.room(limit, base)
         return cls(population, terms, alike, committed, room, standing.newcomer_room(limit, base), window)
 
@@ -78,13 +69,13 @@ class Position:
         price = Price(runs * price.mu_squared, runs * price.leak)
         single = self.room is not None and demand is not None
         alike = Price(0.0, price.leak) if single else price
-        used = runs * demand.most if single and demand is not None else units_of(price)
-        used = min(used, limit_units(self.terms))
+        used = runs * demand.most if single and demand is not None else odometers.units_of(price)
+        used = min(used, odometers.limit_units(self.terms))
         return replace(
             self,
             alike=self.alike + alike,
             committed=self.committed + price,
-            room=None if self.room is None else self.room - pledge(self.room, used),
+            room=None if self.room is None else self.room - odometers.pledge(self.room, used),
             newcomer=max(0, self.newcomer - used),
             window=None if self.window is None else self.window.after(price),
         )
@@ -181,10 +172,10 @@ def _admitted(position: Position, planned: PrivacyLoss, price: Price, demand: De
     alike, room, newcomer = position.alike, position.room, position.newcomer
     if alike.leak + price.leak > terms.leak:
         raise budget.refusal(name, planned, price, alike, terms)
-    limit = limit_units(terms)
+    limit = odometers.limit_units(terms)
     # None is known, or not which of them: each who comes has what a newcomer has.
     nobody = not room.size or demand.some
-    most_left = newcomer if nobody else limit - units_of(alike)
+    most_left = newcomer if nobody else limit - odometers.units_of(alike)
     if most_left < demand.most:
         # Not even a user who was never asked could be charged all of it. The nearest is one that each user can be.
         held = Price(max(position.committed.mu_squared, from_units(limit - most_left)), alike.leak)
@@ -222,8 +213,8 @@ def refusal(position: Position, found: Counted, demand: Demand) -> BudgetRefused
         return f"{terms.gauge(Price(from_units(units))):.4g}" if units else "0"
 
     shares = [
-        f"{users} have {'up to ' if share < BINS else ''}{share * 100 // BINS} %"
-        for share, users in enumerate(histogram(room, limit_units(terms)), start=1)
+        f"{users} have {'up to ' if share < odometers.BINS else ''}{share * 100 // odometers.BINS} %"
+        for share, users in enumerate(odometers.histogram(room, odometers.limit_units(terms)), start=1)
         if users
     ]
     nothing = int(np.count_nonzero(room == 0))
