@@ -196,7 +196,7 @@ class _Operations:
     whole: bool  # whether one changes what others read by another name: then all are repeated as they were
 
     def repeat(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the gradient. Call it where none is recorded: each of these operations takes less time than that."""
+        """Return the gradient. Quickest where autograd records nothing."""
         values = [outputs, targets, *self.values[2:]]
         for call in self.calls:
             values[call.result] = call.operation(*call.given(values), **call.keywords)

@@ -57,7 +57,7 @@ def clip_(updates: torch.Tensor, spec: ClippingSpec, layout: Layout) -> None:
             _scale_(updates[:, columns], part.factors(norms(updates[:, columns]).cpu().numpy()))
         return
     ((_, whole),) = blocks
-    measured = norms(updates).cpu().numpy()  # of so few numbers numpy makes in a fraction of torch's time what follows
+    measured = norms(updates).cpu().numpy()  # for so few numbers torch's operations take longer
     bad = ~np.isfinite(measured)  # as the row is: no reading of its own for that
     if bad.any():
         updates[torch.from_numpy(bad).to(updates.device)], measured[bad] = 0.0, 0.0
