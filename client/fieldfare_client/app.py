@@ -25,7 +25,6 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from fieldfare import clipping
 from fieldfare.errors import BadInput, NotGiven, WrongForm
 from fieldfare.names import QUESTION
 from fieldfare.schema import Schema
@@ -170,11 +169,18 @@ def hosted(context: Context, content: RecordDict | None = None) -> Hosted:
         return _hosted(name, int(node.get("partition-id", 0)), int(node.get("num-partitions", 1)))
 
 
+@lru_cache(maxsize=8)
+def _settings(told: str) -> tuple[TrainingSettings, str]:
+    """Read the settings of an instruction, in JSON, and what of it is the same for all clip norms of a run."""
+    settings = json.loads(told)
+    return TrainingSettings.parse(settings), json.dumps({**settings, "clipping": ANY_CLIPPING})
+
+
 def _trainer(task: Task, settings_json: str, device: str) -> Trainer:
     """Return the trainer of these settings: one, and what it has traced, for all clip norms of a run."""
-    told = json.loads(settings_json)
-    trainer = _unclipped(task, json.dumps({**told, "clipping": ANY_CLIPPING}), device)
-    trainer.clip = clip_with(clipping.parse(told["clipping"]), trainer.schema)
+    settings, told = _settings(settings_json)
+    trainer = _unclipped(task, told, device)
+    trainer.clip = clip_with(settings.clipping, trainer.schema)
     return trainer
 
 
@@ -228,8 +234,8 @@ atexit.register(_POOL.close)
 def _train(node: Hosted, instruction: TrainInstruction, settings: TrainingSettings) -> CohortUpdate:
     """Train the users of the instruction whom this node hosts, in workers where the plan and the machine allow it."""
     # Copies: arrays read from the wire are read-only views of the message; torch wants writable memory.
-    copies = [[torch.from_numpy(point[name].copy()) for name in node.schema.names] for point in instruction.points]
-    points = [torch.cat([part.reshape(-1) for part in parts]) for parts in copies]
+    flat = ([point[name].reshape(-1) for name in node.schema.names] for point in instruction.points)
+    points = [torch.from_numpy(np.concatenate(parts)) for parts in flat]
     users, weights, queries = node.find(instruction.users), instruction.weights, instruction.queries
 
     def alone() -> CohortUpdate:
@@ -350,7 +356,7 @@ def train(message: Message, context: Context) -> Message:
 def _answer(
     node: Hosted, instruction: TrainInstruction, message: Message, masked: Callable[..., RecordDict] | None
 ) -> Message:
-    settings = TrainingSettings.parse(instruction.settings)
+    settings, _ = _settings(json.dumps(instruction.settings, sort_keys=True))
     if isinstance(node.task, QuestionTask):
         places = node.table.positions(node.find(instruction.users))
         if masked is None and (told := node.task.told(instruction.occasion, places)) is not None:

@@ -6,11 +6,14 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from ctypes import string_at
 from typing import Any
 
 import numpy as np
 
 from fieldfare.lazily import has_torch, torch
+
+_MT19937_BYTES = 4 * (624 + 1)  # words, and the place of the next, in numpy's `mt19937_state`
 
 
 def _settings() -> tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]:
@@ -42,8 +45,11 @@ def reseed(key: int) -> None:
 
 def python_generators() -> tuple[object, ...]:
     """Return the states of `random` and of numpy's global generator, to be compared."""
-    state = np.random.get_state(legacy=False)["state"]
-    return random.getstate(), int(state["pos"]), bytes(state["key"])
+    numpys = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    if type(numpys) is not np.random.MT19937:  # the task has put another in its place
+        return random.getstate(), repr(numpys.state)
+    # Its words and its place in them as they lie in memory: numpy takes each word out as an object of Python's.
+    return random.getstate(), string_at(numpys.ctypes.state_address, _MT19937_BYTES)
 
 
 @contextmanager

@@ -65,7 +65,7 @@ class Capacity:
             separation: the least distance between two rounds of one user, at least 1.
         """
         remaining = np.maximum(np.asarray(left, np.int64), 0)
-        waiting = np.clip(np.asarray(rest, np.int64), 0, separation - 1)
+        waiting = np.minimum(np.maximum(np.asarray(rest, np.int64), 0), separation - 1)
         width = int(remaining.max(initial=0)) + 1
         counts = np.bincount(waiting * width + remaining, minlength=separation * width)
         return cls(counts.reshape(separation, width).astype(np.int64))

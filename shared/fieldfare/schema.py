@@ -152,7 +152,7 @@ class Schema:
 
     def arrays(self, flat: torch.Tensor) -> Arrays:
         """Do as `split`, with numpy float32 arrays on the host."""
-        return {name: t.cpu().numpy() for name, t in self.split(flat.detach().to(torch.float32)).items()}
+        return self.split(flat.detach().to(torch.float32).cpu().numpy())
 
     def stacked(self, queries: int) -> Schema:
         """Return the schema of a reply to several queries: all parameters of the first, then all of the second, ..."""

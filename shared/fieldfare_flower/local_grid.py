@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 
 from fieldfare.errors import Unsupported
 from fieldfare_flower import private
+from fieldfare_flower.messages import record_of
 
 if TYPE_CHECKING:
     from flwr.supercore.run import Run as Run
@@ -80,21 +81,14 @@ def deliver(message: Message) -> Message:
 def copy_records(content: RecordDict) -> RecordDict:
     """Separate records: to add, replace or remove entries changes no other message. Arrays are shared.
 
-    A record checks every entry that it gets, which takes longer than the rest of a small message. These were
-    checked when the first record got them, so they go to where Flower keeps them (`TypedDict._data`), if they
-    still do.
+    They were checked when the first record got them.
     """
-    records = RecordDict()
-    for name, record in content.items():
-        own: Any = type(record)()
+
+    def copy(record: Any) -> Any:
         entries = {key: list(value) if isinstance(value, list) else value for key, value in record.items()}
-        kept = own.__dict__.get("_data")
-        if isinstance(kept, dict):
-            kept.update(entries)
-        if len(own) != len(entries):
-            own.update(entries)
-        records[name] = own
-    return records
+        return record_of(type(record), entries)
+
+    return record_of(RecordDict, {name: copy(record) for name, record in content.items()})
 
 
 def as_reply(reply: Message, message: Message) -> Message:

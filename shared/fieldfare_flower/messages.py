@@ -64,13 +64,28 @@ NAMES = "names"
 
 
 _Record = TypeVar("_Record")
+_Checked = TypeVar("_Checked", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
 
 def records_of(content: RecordDict, kind: type[_Record]) -> dict[str, _Record]:
     """Return the records of one kind. What Flower's own properties return keeps `content` alive until Python's next
     full collection, as it refers to itself.
     """
-    return {name: record for name, record in content.items() if isinstance(record, kind)}
+    # By the class's bases: a record is a `MutableMapping`, whose `isinstance` asks Python code.
+    records: dict[str, Any] = {name: one for name, one in content.items() if kind in type(one).__mro__}
+    return records
+
+
+def record_of(kind: type[_Checked], entries: Mapping[str, Any]) -> _Checked:
+    """Return a record of `entries` that need no check: a record checks every entry that it gets, which takes longer
+    than the rest of a small message. They go to where Flower keeps them (`TypedDict._data`), if it still does.
+    """
+    record = kind()
+    if isinstance(kept := record.__dict__.get("_data"), dict):
+        kept.update(entries)
+    if len(record) != len(entries):
+        record.update(entries)
+    return record
 
 
 def _record(records: Mapping[str, _Record], name: str) -> _Record:
@@ -142,18 +157,16 @@ class TrainInstruction:
         More records that all messages share may be among them: the journal's head.
         """
         work: dict[str, ConfigRecordValues] = {
-            "weights": list(self.weights),
+            "weights": [float(weight) for weight in self.weights],
             "queries": self.queries,
             "batches": self.batches,
             "settings": json.dumps(self.settings),
         }
-        content = RecordDict()
-        content[HEADER] = ConfigRecord({**self.occasion.to_config(), **work})
-        content[COHORT] = to_record({USERS: self.users})
+        header = record_of(ConfigRecord, {**self.occasion.to_config(), **work})
+        records: dict[str, ArrayRecord | ConfigRecord] = {HEADER: header, COHORT: to_record({USERS: self.users})}
         if self.config is not None:
-            content[CONFIG] = self.config
-        content.update(points or write_points(self.points))
-        return content
+            records[CONFIG] = self.config
+        return record_of(RecordDict, {**records, **(points or write_points(self.points))})
 
     @classmethod
     def read(cls, content: RecordDict, schema: Schema) -> TrainInstruction:
@@ -247,13 +260,9 @@ class TrainReply:
 
     def write(self) -> RecordDict:
         """Return the message's content."""
-        return RecordDict(
-            {
-                HEADER: ConfigRecord(self.occasion.to_config()),
-                UPDATE: to_record(self.update),
-                REPORT: MetricRecord({"users": self.users, "counts": list(self.counts)}),
-            }
-        )
+        report = record_of(MetricRecord, {"users": self.users, "counts": [float(count) for count in self.counts]})
+        header = record_of(ConfigRecord, self.occasion.to_config())
+        return record_of(RecordDict, {HEADER: header, UPDATE: to_record(self.update), REPORT: report})
 
     @classmethod
     def read(
@@ -493,7 +502,4 @@ def _model(content: RecordDict, record: str, schema: Schema) -> Arrays:
 
 def to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
     """Return a record of `arrays`, which nobody may change any more: they are serialised only where they travel."""
-    record = ArrayRecord()
-    for name, value in arrays.items():
-        record[name] = SharedArray(value)  # item by item: ArrayRecord({...}) would serialise a copy
-    return record
+    return record_of(ArrayRecord, {name: SharedArray(value) for name, value in arrays.items()})

@@ -44,11 +44,14 @@ class SharedArray(Array):
     any more.
     """
 
+    values: NDArray[np.generic]
+
     def __init__(self, values: NDArray[np.generic]) -> None:
-        # Not Flower's __init__, which serialises at once.
-        self.values = np.asarray(values).view()
-        self.values.flags.writeable = False
-        self.dtype, self.shape, self.stype = _name(values.dtype), tuple(values.shape), "numpy.ndarray"
+        # Not Flower's __init__, which serialises at once, nor its setter, which forgets what was not serialised yet.
+        shared = np.asarray(values).view()
+        shared.flags.writeable = False
+        named = {"dtype": _name(values.dtype), "shape": shared.shape, "stype": "numpy.ndarray"}
+        vars(self).update(named, values=shared)
 
     @property
     def data(self) -> bytes:  # type: ignore[override]
@@ -93,7 +96,7 @@ def read_array(array: Array, dtypes: tuple[str, ...], shape: tuple[int, ...] | N
 
 def _read(array: Array, dtypes: tuple[str, ...], shape: tuple[int, ...] | None) -> NDArray[np.generic]:
     if isinstance(array, SharedArray):  # made in this process: it has one description, its own
-        if array.values.dtype.name not in dtypes or not array.values.dtype.isnative:
+        if _name(array.values.dtype) not in dtypes:  # which names another byte order by another name
             raise BadReply("dtype", f"expected {' or '.join(dtypes)}")
         if shape is not None and array.values.shape != shape:
             raise BadReply("shape", "not the model's")

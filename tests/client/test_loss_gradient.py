@@ -187,6 +187,19 @@ def test_only_so_many_layouts_are_kept_and_each_serves_any_number_of_users() -> 
     assert calls.count == 0
 
 
+@pytest.mark.parametrize("loss", [entropy, weighted, mixing, overwriting, renaming, logistic])
+def test_in_inference_mode_it_has_the_same_bits(loss: Loss) -> None:
+    usual, inside = LossGradient(loss), LossGradient(loss)
+    for seed in range(OFTEN + 4):
+        outputs, targets = batch(seed)
+        gradient = usual(outputs[:, 1:], targets[:, 1:])  # a part of what lies in memory, as short batches are
+        with torch.inference_mode():
+            inside.begin()
+            outputs, targets = outputs.clone(), targets.clone()
+            assert torch.equal(inside(outputs[:, 1:], targets[:, 1:]), gradient)
+    assert inside._constant
+
+
 def test_torchs_compiler_is_not_loaded_for_it() -> None:
     """It takes a second, and torch wraps what a mode's class defines in a function that loads it."""
     assert not hasattr(_Recorder.__torch_dispatch__, "__wrapped__")
@@ -202,3 +215,5 @@ def test_what_only_the_value_needs_is_left_out() -> None:
     assert recorded is not None
     assert len(recorded(6).calls) < len(mapped.calls) / 2
     assert sum(call.operation is _turn for call in recorded(6).calls) == 2, "outputs, and the gradient at the softmax"
+    named = [(call.operation, call.places) for call in recorded(6).calls]
+    assert len(named) == len({*map(str, named)}), "nothing is done twice"

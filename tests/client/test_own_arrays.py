@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import tomllib
@@ -19,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 
 import fieldfare as ff
 from fieldfare.errors import BadInput, Refused
-from fieldfare_client.own_randomness import own_randomness
+from fieldfare_client.own_randomness import own_randomness, python_generators
 from fieldfare_client.private.local_arrays import LocalArrays
 from support import without_torch
 from support.refusals import Coded, coded
@@ -216,3 +217,17 @@ def test_no_training_is_tried_out_in_a_process_forked_from_one_with_jax(monkeypa
     monkeypatch.setitem(sys.modules, "jax", ModuleType("jax"))
     with pytest.raises(BadInput, check=coded("unsupported", "this process")):
         ff.private.check(handler, without_torch.IDS, config={"lr": 0.1})
+
+
+@pytest.mark.parametrize("kind", [np.random.MT19937, np.random.PCG64])
+def test_every_draw_from_a_generator_of_the_process_is_seen(kind: type[np.random.BitGenerator]) -> None:
+    usual = np.random.get_bit_generator()
+    np.random.set_bit_generator(kind(3))
+    try:
+        for draw in (random.random, np.random.rand, lambda: np.random.randint(7)):
+            before = python_generators()
+            assert before == python_generators()
+            draw()
+            assert before != python_generators()
+    finally:
+        np.random.set_bit_generator(usual)

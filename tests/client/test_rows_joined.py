@@ -10,7 +10,7 @@ import torch
 from test_training_engines import Toy, clip, start
 
 from fieldfare.plan_tables import ClientSpec
-from fieldfare_client.training.rows import join
+from fieldfare_client.training.rows import add_rows_, join
 from fieldfare_client.training.trainer import Trainer
 
 WHOLE = torch.arange(60.0).reshape(10, 3, 2)
@@ -83,3 +83,15 @@ def test_columns_that_are_trained_as_they_are_give_the_bits_of_columns_that_are_
     assert torch.equal(updates[0], updates[2])
     each = [1, 33, 16, 12, 8, 7, 3, 1]
     assert prepared.calls == calls == each, "a made-up row, then every user's rows alone"
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (9, 1), (50, 300), (7, 20_000)])
+def test_the_first_rows_are_added_up_one_after_another_as_the_others_are(shape: tuple[int, int]) -> None:
+    rows = torch.from_numpy(np.random.default_rng(0).standard_normal((2, *shape)).astype(np.float32))
+    rows[0, :, 0] = -0.0
+    total, expected = torch.zeros(shape[1], dtype=torch.float64), np.zeros(shape[1])
+    for chunk in rows:
+        add_rows_(total, chunk)
+        for row in chunk.numpy():
+            expected += row
+    assert np.array_equal(total.numpy().view(np.int64), expected.view(np.int64))

@@ -186,13 +186,8 @@ class Isolation:
         # A user's order of rows and dropout follow from the key, hence from the seed, and not from the slot.
         keys = mix(seeds.astype(np.uint64))
         plan = schedule(np.full(len(seeds), rows), keys, self._client, width)
-        return Chunk(
-            torch.cat(inputs).to(self._start.device),
-            torch.cat(targets).to(self._start.device),
-            plan,
-            _Tried(),
-            self._wide,
-        )
+        first, second = (torch.cat(parts).to(self._start.device) for parts in (inputs, targets))
+        return Chunk(first, second, plan, _Tried(), self._wide)
 
 
 class _Tried:
@@ -260,9 +255,8 @@ class Apart:
         wide, width = divmod(width, WIDE)
         sizes = self.wide if wide else self.sizes
         if not width or sizes is None or self.batched is None:
-            return EngineChoice(
-                [Candidate(self.loop, 1, "one user at a time")], "who else trains must not change a bit"
-            )
+            alone = [Candidate(self.loop, 1, "one user at a time")]
+            return EngineChoice(alone, "who else trains must not change a bit")
         most = sizes.most(users, width)
         tried = [most] if self.batched.layers else sorted({most, min(most, sizes.base)})
         why = "whoever else is in such a chunk, no bit of a user changes on this machine"

@@ -22,7 +22,7 @@ import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeAlias
 
 import torch
@@ -75,6 +75,7 @@ class LossGradient:
 
     def _eager(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Map and differentiate the loss, with the bits of what is recorded of it."""
+        outputs, targets = _ordinary(outputs), _ordinary(targets)
         with _Recorder():
             return self._mapped(outputs, targets)
 
@@ -106,26 +107,25 @@ class LossGradient:
             return self._eager(outputs, targets)
         users, *rows = outputs.shape
         layout = *rows, outputs.stride(), outputs.dtype, targets.shape[1:], targets.stride(), targets.dtype
-        if layout not in self._recorded:
+        if (found := self._recorded.get(layout)) is None:
             self._seen[layout] += 1
-            if self._seen[layout] < OFTEN or len(self._recorded) >= MOST:
-                return self._eager(outputs, targets)
-            self._recorded[layout] = self._record(outputs, targets)
+            if self._seen[layout] >= OFTEN and layout not in self._recorded and len(self._recorded) < MOST:
+                self._recorded[layout] = self._record(outputs, targets)
             return self._eager(outputs, targets)
-        if (found := self._recorded[layout]) is None:
-            return self._eager(outputs, targets)
-        operations, one = found(users), self._trusted.get(layout)
+        operations, trusted, one = found(users), layout in self._trusted, self._trusted.get(layout)
+        if trusted and not self._due:
+            return operations.repeat(outputs, targets)
         # Not trusted yet, or nothing cheaper to compare with: the loss itself answers, and the list is held against it.
-        if layout not in self._trusted or (self._due and one is None):
+        if one is None:
             gradient = self._eager(outputs, targets)
             self._constant = _same(operations, gradient, outputs, targets)
-            if self._constant and layout not in self._trusted:
+            if self._constant and not trusted:
                 alone = _record(self._one, outputs[0], targets[0], turned=False)
                 self._trusted[layout] = None if alone is None else alone.folded()
             self._due = False
             return gradient
-        if self._due and one is not None:
-            self._due, self._constant = False, _same(one, self._one(outputs[0], targets[0]), outputs[0], targets[0])
+        first, its = _ordinary(outputs[0]), _ordinary(targets[0])
+        self._due, self._constant = False, _same(one, self._one(first, its), first, its)
         return operations.repeat(outputs, targets) if self._constant else self._eager(outputs, targets)
 
 
@@ -179,6 +179,12 @@ class _Call:
     keywords: dict[str, Any]
     result: int
 
+    @cached_property
+    def given(self) -> Callable[[list[Any]], Sequence[Any]]:
+        """Takes what the operation is given out of all values."""
+        few = slice(self.places[0], self.places[0] + 1) if self.places else slice(0)  # of one place it gives no tuple
+        return operator.itemgetter(*self.places) if len(self.places) > 1 else operator.itemgetter(few)
+
 
 @dataclass(frozen=True)
 class _Operations:
@@ -190,30 +196,35 @@ class _Operations:
     whole: bool  # whether one changes what others read by another name: then all are repeated as they were
 
     def repeat(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the gradient. Quickest where autograd records nothing."""
         values = [outputs, targets, *self.values[2:]]
-        with torch.no_grad():
-            for call in self.calls:
-                values[call.result] = call.operation(*[values[place] for place in call.places], **call.keywords)
+        for call in self.calls:
+            values[call.result] = call.operation(*call.given(values), **call.keywords)
         gradient: torch.Tensor = values[self.gradient]
         return gradient
 
     def folded(self) -> _Operations:
-        """Do now what needs neither outputs nor targets; leave out what is turned back or is for the loss alone."""
+        """Do now what needs neither outputs nor targets, all else once; leave out what the loss alone needs."""
         if self.whole:
             return self
         values, varying, calls = list(self.values), {0, 1}, list[_Call]()
         place_of, turned = list(range(len(values))), dict[int, int]()  # where each value is found
+        done = dict[str, int]()  # of each operation on the same values the first: none changes what it gives
         for call in self.calls:
             call = replace(call, places=tuple(place_of[place] for place in call.places))
+            used = [p if p in varying or isinstance(values[p], torch.Tensor) else repr(values[p]) for p in call.places]
+            known = done.setdefault(repr((call.operation, used, call.keywords)), call.result)
             if call.operation is _turn and call.places[0] in turned:
                 place_of[call.result] = turned[call.places[0]]
+            elif known != call.result:
+                place_of[call.result] = place_of[known]
             elif varying.intersection(call.places):
                 varying.add(call.result)
                 calls.append(call)
                 if call.operation in (_turn, _unturn):  # each is the other's reverse
                     turned[call.places[0]], turned[call.result] = call.result, call.places[0]
             else:
-                values[call.result] = call.operation(*[values[place] for place in call.places], **call.keywords)
+                values[call.result] = call.operation(*call.given(values), **call.keywords)
         needed, kept = {gradient := place_of[self.gradient]}, list[_Call]()
         for call in reversed(calls):
             if call.result in needed:
@@ -226,6 +237,14 @@ def _some(values: torch.Tensor, users: int) -> torch.Tensor:
     """Return `values`, (users, ...), for another number of users, in memory that is laid out alike."""
     some = values.new_empty_strided((users, *values.shape[1:]), values.stride())
     return some.copy_(values[torch.arange(users, device=values.device) % len(values)])
+
+
+def _ordinary(values: torch.Tensor) -> torch.Tensor:
+    """Return `values` as autograd takes them: of those of inference mode a copy that is laid out alike."""
+    if not values.is_inference():
+        return values
+    with torch.inference_mode(False):
+        return values.new_empty_strided(values.shape, values.stride()).copy_(values)
 
 
 def _turn(values: torch.Tensor) -> torch.Tensor:
@@ -278,8 +297,8 @@ _Recorder.__torch_dispatch__ = _note  # type: ignore[assignment]
 
 
 def _differentiate(losses_of: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    outputs = outputs.detach().requires_grad_()
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
+        outputs = outputs.detach().requires_grad_()
         losses = losses_of(outputs, targets)
         # The gradient of their sum, which no operation depends on. The ones have no tie to the losses either.
         ones = torch.ones(losses.shape, dtype=losses.dtype, device=losses.device)
@@ -292,6 +311,7 @@ def _record(function: Loss, outputs: torch.Tensor, targets: torch.Tensor, *, tur
 
     turned: as `_Recorder`'s.
     """
+    outputs, targets = _ordinary(outputs), _ordinary(targets)
     with _Recorder(turned) as recorder:
         gradient = function(outputs, targets)
     return _operations(recorder, outputs, targets, gradient)

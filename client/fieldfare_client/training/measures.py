@@ -166,11 +166,9 @@ class Measures:
         if inputs.is_floating_point():
             inputs = inputs.to(self._sent[0].dtype)
         # Alone, a user's rows begin where memory is aligned, as any other's do.
-        pieces = (
-            map(torch.clone, torch.split(inputs, sizes.tolist())) if self._alone else torch.split(inputs, _TOGETHER)
-        )
+        pieces = torch.split(inputs, sizes.tolist() if self._alone else _TOGETHER)
         weights, found = [weight[None] for weight in self._sent], []
-        for piece in pieces:
+        for piece in map(torch.clone, pieces) if self._alone else pieces:
             value = (piece.flatten(1) if stack.flatten else piece)[None]
             for layer in stack.layers:
                 value = layer.forward(weights, value)

@@ -62,6 +62,9 @@ def add_rows_(total: torch.Tensor, rows: torch.Tensor) -> None:
         total += rows.sum(dim=0, dtype=torch.float64)
         return
     # numpy widens a few thousand numbers at a time; torch would first make a float64 copy of all rows.
-    sums = total.numpy()
-    for row in rows.numpy():
+    sums, values = total.numpy(), rows.numpy()
+    if sums.size > 1 and not sums.any():  # the first rows, in the same order; of one column numpy would add up pairs
+        np.add.reduce(values, axis=0, dtype=np.float64, initial=0.0, out=sums)
+        return
+    for row in values:
         np.add(sums, row, out=sums)

@@ -25,7 +25,7 @@ import math
 import mmap
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -192,9 +192,8 @@ class Trainer:
                     inputs, targets = standard_dtypes(self.task.prepare(ones))
                 self._row = self._floating(inputs), targets
             except Exception as error:
-                log.warning(
-                    "users train one at a time: the task cannot prepare made-up rows (%s)", type(error).__name__
-                )
+                kind = type(error).__name__
+                log.warning("users train one at a time: the task cannot prepare made-up rows (%s)", kind)
         return self._row
 
     def _working(self, kind: type[Engine], table: UserTable) -> bool:
@@ -279,11 +278,8 @@ class Trainer:
             raise WrongForm(f"{len(weights)} weights", f"for {len(points)} points.", str(len(points) * queries))
         starts = [point.detach().to(self.device, torch.float32) for point in points]
         if any(start.shape != (self.schema.numel,) for start in starts):
-            raise WrongForm(
-                f"points of shape {[tuple(start.shape) for start in starts]}",
-                "are not the model's.",
-                f"({self.schema.numel},)",
-            )
+            shapes = f"points of shape {[tuple(start.shape) for start in starts]}"
+            raise WrongForm(shapes, "are not the model's.", f"({self.schema.numel},)")
         users = np.asarray(users, np.int64)
         if not all_differ(users):
             raise WrongForm("cohort", "names a user twice.")
@@ -545,13 +541,10 @@ class Trainer:
             if any(a.shape[1:] != b.shape[1:] or a.dtype != b.dtype for a, b in pairs):
                 raise ValueError("prepare() gives a user rows of another shape or dtype than made-up ones")
         updates = torch.empty(len(chunk), self.schema.numel, device=self.device)
-        together = self._own_python and not isinstance(engine, LoopEngine)
+        strict = not isinstance(engine, LoopEngine)
+        together = self._own_python and strict
         drawn = python_generators() if together else None
-        with ExitStack() as settings:
-            settings.enter_context(flushed_denormals())
-            if self.isolated:
-                strict = not isinstance(engine, LoopEngine)
-                settings.enter_context(same_bits_every_time(self.device, strict))
+        with flushed_denormals(), same_bits_every_time(self.device, strict) if self.isolated else nullcontext():
             engine.updates(start, chunk, updates)
         if together and python_generators() != drawn:  # the loop trains them, each with a seed
             raise RuntimeError("the task draws numbers from numpy or random for several users at once")
@@ -585,13 +578,11 @@ def _warn(model: torch.nn.Module, task: Task) -> None:
     """Say once what a user of this model should know."""
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.modules.batchnorm._NormBase) and module.training and module.track_running_stats:
-            log.warning(
+            text = (
                 "%s: %s (%s) keeps its initial running statistics in every released model, because they are made of "
-                "users' data and are not noised; with GroupNorm or LayerNorm there are none",
-                task.name,
-                name,
-                type(module).__name__,
+                "users' data and are not noised; with GroupNorm or LayerNorm there are none"
             )
+            log.warning(text, task.name, name, type(module).__name__)
             return
     wide = next((name for name, value in model.named_parameters() if value.dtype == torch.float64), None)
     if wide is not None:

@@ -90,6 +90,8 @@ class RealisedCharge:
         self._realised = not hides_presence(adjacency)
         self._products = mechanism.column_products()
         self._newest: tuple[int, tuple[float, Floats]] = (-1, (0.0, np.empty(0)))
+        # What `growth` was asked last, and its answer: a round's charge asks what its users' odometers did.
+        self._grown: tuple[int, Users, Growth] | None = None
         # Toeplitz and independent kinds give <C_i, C_j> of a round at once; the others are asked for patterns.
         fast = self._products is not None
         # A planned charge of the other kinds takes a sensitivity each: few points stand for the rounds before
@@ -230,7 +232,12 @@ class RealisedCharge:
             round: above all rounds of these users.
             users: indices, shape (m,).
         """
-        cohort = np.asarray(users, dtype=np.int64)
+        cohort = np.array(users, dtype=np.int64)
+        if self._grown is None or self._grown[0] != round or not np.array_equal(self._grown[1], cohort):
+            self._grown = round, cohort, self._growth(round, cohort)
+        return self._grown[2]
+
+    def _growth(self, round: int, cohort: Users) -> Growth:
         self._record.grow(int(cohort.max()) + 1 if cohort.size else 0)
         if self._record.room > self._squared.size:
             self._squared = np.concatenate([self._squared, np.zeros(self._record.room - self._squared.size)])
@@ -258,6 +265,7 @@ class RealisedCharge:
 
     def _count_in(self, round: int, cohort: Users) -> None:
         growth = self.growth(round, cohort)
+        self._grown = None  # it was what they had before
         self._squared[cohort] += growth.squared
         self._record.add(round, cohort)
         if cohort.size:

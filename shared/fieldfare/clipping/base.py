@@ -55,7 +55,7 @@ class ClippingSpec(Table):
 
     def at(self, norm: float) -> Self:
         """Return this spec with the norm of a later round, which is what the nodes of that round receive."""
-        return self.model_copy(update={"norm": norm})
+        return self if norm == self.norm else self.model_copy(update={"norm": norm})
 
     def mean_scale(self, norm: float) -> float:
         """Return what multiplies the noised mean update of a round that was clipped at `norm`."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fieldfare.clipping.base import ClippingSpec, Layout
 from fieldfare.lazily import torch
 
@@ -31,7 +34,7 @@ def norms(updates: torch.Tensor) -> torch.Tensor:
         parts.append(torch.linalg.vector_norm(blocks, dim=1, dtype=torch.float64)[:, None])
     row_norms: torch.Tensor = torch.linalg.vector_norm(torch.cat(parts, dim=1), dim=1)
     # A block's norm is 1 to sqrt(128) times its largest coordinate: rows are seldom read a second time.
-    if whole and not bool(((largest >= 12 * _PLAIN[0]) & (largest <= _PLAIN[1])).all()):
+    if whole and not (12 * _PLAIN[0] <= (most := largest.cpu().numpy())).all() & (most <= _PLAIN[1]).all():
         peak = _peaks(updates)
         odd = (peak != 0) & ~((peak >= _PLAIN[0]) & (peak <= _PLAIN[1]))
         if bool(odd.any()):
@@ -51,13 +54,13 @@ def clip_(updates: torch.Tensor, spec: ClippingSpec, layout: Layout) -> None:
     if len(blocks) > 1 or spec.linf_filter is not None or updates.shape[1] == 0:
         _zero_bad_rows_(updates, spec)
         for columns, part in blocks:
-            _scale_(updates[:, columns], part.factors(norms(updates[:, columns])))
+            _scale_(updates[:, columns], part.factors(norms(updates[:, columns]).cpu().numpy()))
         return
     ((_, whole),) = blocks
-    measured = norms(updates)
-    bad = ~measured.isfinite()  # as the row is: no reading of its own for that
-    if bool(bad.any()):
-        updates[bad], measured[bad] = 0.0, 0.0
+    measured = norms(updates).cpu().numpy()  # for so few numbers torch's operations take longer
+    bad = ~np.isfinite(measured)  # as the row is: no reading of its own for that
+    if bad.any():
+        updates[torch.from_numpy(bad).to(updates.device)], measured[bad] = 0.0, 0.0
     _scale_(updates, whole.factors(measured))
 
 
@@ -90,16 +93,16 @@ def _zero_bad_rows_(updates: torch.Tensor, spec: ClippingSpec) -> None:
         updates[bad] = 0.0
 
 
-def _scale_(block: torch.Tensor, factors: torch.Tensor) -> None:
+def _scale_(block: torch.Tensor, factors: NDArray[np.float64]) -> None:
     """Multiply row i by factors[i], float64 (users,). The product errs by at most 2^-23 of itself."""
     plain = (factors == 0) | ((factors > 1e-30) & (factors < 1e30))
     # Most cohorts have rows to shorten; one in which every factor is 1 is left untouched, bit for bit.
-    if bool((factors[plain] != 1.0).any()):
-        block.mul_(torch.where(plain, factors, 1.0).to(torch.float32)[:, None])
-    for row in torch.nonzero(~plain).flatten().tolist():
+    if (factors[plain] != 1.0).any():
+        block.mul_(torch.from_numpy(np.where(plain, factors, 1.0).astype(np.float32)[:, None]).to(block.device))
+    for row in np.flatnonzero(~plain).tolist():
         # In float64, piece by piece. The factor of a huge vector is below the smallest normal float32.
         for columns in _chunks(block[row : row + 1]):
-            block[row, columns] = (block[row, columns].to(torch.float64) * factors[row]).to(torch.float32)
+            block[row, columns] = (block[row, columns].to(torch.float64) * float(factors[row])).to(torch.float32)
 
 
 def _peaks(updates: torch.Tensor) -> torch.Tensor:

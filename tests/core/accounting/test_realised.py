@@ -143,6 +143,20 @@ def test_charge_is_a_monotone_bound_within_the_reservation(name, participation, 
     assert again.spent == before
 
 
+@pytest.mark.parametrize("name", ["root", "opaque"])
+def test_what_odometers_ask_first_changes_no_charge(name: str) -> None:
+    rng, users, rounds = np.random.default_rng(5), 6, 8
+    asked, plain = (RealisedCharge(build(name, rounds), MinSeparation(2), 1.7) for _ in range(2))
+    for t, cohort in enumerate(schedule(MinSeparation(2), users, rounds, rng)):
+        others = np.setdiff1d(np.arange(users), cohort)
+        for who in (cohort, others, cohort[::-1]) if t % 2 else (others, cohort):
+            grown = who.copy()
+            asked.growth(t, grown)
+            grown[:] = 0  # the caller's own array
+        assert asked.add(t, cohort) == plain.add(t, cohort)
+        assert asked.largest_norm == plain.largest_norm
+
+
 def test_opaque_and_known_mechanisms_agree_on_norms() -> None:
     rounds, participation = 40, MinSeparation(3)
     cohorts = schedule(participation, 10, rounds, np.random.default_rng(0))

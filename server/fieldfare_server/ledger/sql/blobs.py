@@ -20,12 +20,13 @@ def encode(users: ArrayLike) -> bytes:
     Raises ValueError on a repeated or impossible index.
     """
     raw = np.asarray(users)
-    if raw.ndim != 1 or (raw.size and not np.issubdtype(raw.dtype, np.integer)):
+    if raw.ndim != 1 or (raw.size and raw.dtype.kind not in "iu"):
         raise ValueError("user indices are a one-dimensional integer array")
     if raw.size and (raw.min() < 0 or raw.max() >= 2**32):
         raise ValueError("user indices lie in [0, 2**32)")
     ordered = np.sort(raw.astype(np.uint64))
-    steps = np.diff(ordered, prepend=np.uint64(0))  # the first is the index itself, and may be 0
+    steps = ordered.copy()  # the first is the index itself, and may be 0
+    steps[1:] -= ordered[:-1]
     if (steps[1:] == 0).any():
         raise ValueError("a user index is repeated")
     # LEB128: seven bits a byte, low bits first; the high bit says that another byte follows. Five bytes hold 32 bits.

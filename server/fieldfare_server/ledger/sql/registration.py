@@ -96,7 +96,7 @@ class Registration:
         array = np.asarray(indices)
         if array.size == 0:
             return np.empty(0, dtype=np.int64)
-        if not np.issubdtype(array.dtype, np.integer) or array.min() < 0 or array.max() >= self.count:
+        if array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= self.count:
             raise OutOfRange("user indices", f"must be integers in [0, {self.count}), from register_users.")
         return array.astype(np.int64, copy=False)
 

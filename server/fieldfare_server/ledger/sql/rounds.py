@@ -104,7 +104,8 @@ def prepare(run: RunFacts, round: OpenRound, users: NDArray[np.int64], outcome: 
     order = np.argsort(users, kind="stable")
     users = _kept(run, users[order])
     blob = blobs.encode(users)
-    if not run.hides_presence and not np.isin(users, round.cohort, assume_unique=True).all():
+    everyone = run.hides_presence or np.array_equal(users, round.cohort)
+    if not everyone and not np.isin(users, round.cohort, assume_unique=True).all():
         raise Differs(f"participants of round {round.index}", "some of them are not in its cohort.")
     if len(checkpoint) != 64 or not _HEX.issuperset(checkpoint):
         raise WrongForm(f"checkpoint digest {checkpoint[:80]!r}", "a digest is SHA-256 in 64 hex digits.")
@@ -147,9 +148,10 @@ def open_next(run: RunFacts, index: int, users: NDArray[np.int64], connection: C
     return OpenRound(index, attempt, index, users, number)
 
 
-def _append_open(entry: Entry, run: RunFacts, round: OpenRound, at: float | None = None) -> None:
-    users = _kept(run, round.cohort)
-    cohort = entry.contents.keep(blobs.encode(users))
+def _append_open(entry: Entry, run: RunFacts, round: OpenRound, held: Held | None = None) -> None:
+    users, at = _kept(run, round.cohort), None if held is None else held.opened_at
+    known = held is not None and np.array_equal(held.made.users, users)  # everybody who was asked has answered
+    cohort = entry.contents.keep(held.made.blob if held is not None and known else blobs.encode(users))
     run.record(entry, Opened(round.attempt, round.noise_row, int(users.size), cohort), round.index, at)
 
 
@@ -228,7 +230,7 @@ def commit_group(entry: Entry, run: RunFacts, held: Sequence[Held], checkpoint: 
     All of them name `checkpoint`: there is one for the group, made after its last round. Raises as `commit`.
     """
     for each in held:
-        _append_open(entry, run, each.round, each.opened_at)
+        _append_open(entry, run, each.round, each)
         event = replace(each.made.event, checkpoint=checkpoint)
         _append_commit(entry, run, each.round, each.made, event, each.closed_at)
     faults.point("ledger.round.committing")

@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,6 +62,9 @@ from fieldfare_server.run.presence.secret_draws import SecretBins, SecretRests, 
 Users: TypeAlias = NDArray[np.int64]
 # Realised participation in this run: user indices -> (last round or -1, number of rounds), as the ledger answers.
 Taken: TypeAlias = Callable[[Users], tuple[NDArray[np.int32], NDArray[np.int32]]]
+
+# How many more rounds each user may take part in, and how many from now on each must rest, shape (n,) each.
+_State: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 
 # (round, user indices) -> which of them have enough left of their budget, shape (n,); None: all.
 Affords: TypeAlias = Callable[[int, Users], NDArray[np.bool_] | None]
@@ -260,10 +263,11 @@ class Selector:
         if fit.size < self.fewest:
             raise NotEnoughUsers(round, self.fewest, self.standing(round, users, taken))
         # A smaller cohort now can be what lets every later round reach its minimum.
-        size = self.cohort if plenty else self._largest(round, everyone, taken)
+        state = (had, had) if plenty else self._state(round, everyone, taken)
+        size = self.cohort if plenty else self._largest(round, state)
         asked = min(users_asked(size, self.over_selection), fit.size)
         places = generator.choice(fit.size, asked, replace=False, shuffle=False)
-        if not plenty and not self._lasts_after(round, size, everyone, taken, fit[places]):
+        if not plenty and not self._lasts_after(round, size, state, everyone, fit[places]):
             shuffled = generator.permutation(fit.size)
             # Who has most rounds left goes first, in random order among equals: those with few are saved for
             # rounds that need them.
@@ -290,7 +294,8 @@ class Selector:
             return True
         users, fewest = np.asarray(known, dtype=np.int64), max(1, self.fewest)
         places = range(round, min(self.rounds, round + self._stride))
-        return all(self._capacity(at, self._in_place(at, users), taken).lasts(self._left(at), fewest) for at in places)
+        states = ((at, *self._state(at, self._in_place(at, users), taken)) for at in places)
+        return all(self._capacity(*state).lasts(self._left(state[0]), fewest) for state in states)
 
     def require_lasting(self, round: int, known: ArrayLike, taken: Taken) -> None:
         """Raise `NotEnoughUsers` unless `can_last`."""
@@ -316,23 +321,26 @@ class Selector:
         past, left = round // self._stride + 1, self._left(round) - 1
         return is_plentiful(users, left, self.cohort, self._apart, self._most, past=past, asked=self.asked)
 
-    def _capacity(self, round: int, users: Users, taken: Taken, cohort: Users | None = None) -> Capacity:
-        """Return what `users` can still give from `round` on; with a `cohort`, from the round after it on."""
+    def _state(self, round: int, users: Users, taken: Taken) -> _State:
         last, count = taken(users)
         rest = np.where(count > 0, last + self._separation - round, 0) if self._apart > 1 else np.zeros_like(count)
-        left = self._rounds_of(users) - count
-        if cohort is not None:
-            asked = np.isin(users, cohort, assume_unique=True)
-            left, rest = left - asked, np.where(asked, self._apart - 1, rest - 1)
+        return self._rounds_of(users) - count, rest
+
+    def _capacity(self, round: int, left: NDArray[Any], rest: NDArray[Any]) -> Capacity:
+        """Return what users in this state can still give from `round` on."""
         return Capacity.of(np.minimum(left, -(-self._left(round) // self._apart)), rest, self._apart)
 
-    def _largest(self, round: int, everyone: Users, taken: Taken) -> int:
+    def _largest(self, round: int, state: _State) -> int:
         """Return the largest cohort that all rounds from `round` on can have; `fewest` where there is none."""
         fewest = max(1, self.fewest)
-        return self._capacity(round, everyone, taken).largest(self._left(round), self.cohort, fewest) or fewest
+        return self._capacity(round, *state).largest(self._left(round), self.cohort, fewest) or fewest
 
-    def _lasts_after(self, round: int, size: int, everyone: Users, taken: Taken, cohort: Users) -> bool:
-        return self._capacity(round, everyone, taken, cohort).lasts(self._left(round) - 1, size)
+    def _lasts_after(self, round: int, size: int, state: _State, everyone: Users, cohort: Users) -> bool:
+        asked = np.zeros(int(max(everyone.max(initial=0), cohort.max(initial=0))) + 1, np.bool_)
+        asked[cohort] = True
+        (left, rest), asked = state, asked[everyone]
+        after = self._capacity(round, left - asked, np.where(asked, self._apart - 1, rest - 1))
+        return after.lasts(self._left(round) - 1, size)
 
     def standing(self, round: int, available: ArrayLike, taken: Taken) -> Eligibility:
         """Return how many of `available` may take part in `round`, and why the others may not. O(n)."""

@@ -68,6 +68,7 @@ class Rounds:
         self.plan, self.cost, self.account, self.files, self.noise = plan, cost, account, files, noise
         self.model = model
         self._plan_digest = plan.digest()
+        self._told: tuple[float, dict[str, object]] = math.nan, {}  # what nodes are told at a clip norm
         self.clipping, self.riders = plan.clipping, plan.riders
         self.optimizer = optimizers.build(plan.server_optimizer)
         self._kind_of_sum = sum_of(plan, 0.0 if cost is None else cost.noise_multiplier)
@@ -111,7 +112,10 @@ class Rounds:
 
     def settings(self) -> dict[str, object]:
         """Return what nodes are told with the model: `Plan.told` of the next round."""
-        return self.plan.told(self.current_clipping)
+        clip = self.newest.clip
+        if self._told[0] != clip:
+            self._told = clip, self.plan.told(self.current_clipping)
+        return self._told[1]
 
     def _sums_of(self) -> PlainSums | MaskedSums:
         """Return how the plan's sums are made."""
