@@ -14,9 +14,9 @@ import os
 import pkgutil
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -212,25 +212,13 @@ def complete_state(model: torch.nn.Module, released: Mapping[str, torch.Tensor])
     Raises:
         BadInput: a released name that the model does not train, one that is missing, or another shape.
     """
-    return complete_states(model)(released)
-
-
-def complete_states(model: torch.nn.Module) -> Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]:
-    """Return `complete_state` of `model` for many releases."""
     first_name = {id(value): name for name, value in model.named_parameters() if value.requires_grad}
-    state = [(name, value, first_name.get(id(value))) for name, value in model.state_dict(keep_vars=True).items()]
-    return partial(_complete, state, set(first_name.values()))
-
-
-def _complete(
-    state: Sequence[tuple[str, torch.Tensor, str | None]], trains: set[str], released: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    if missing := sorted(trains - set(released)):
+    if missing := sorted(set(first_name.values()) - set(released)):
         raise BadInput(
             "released parameters", f"{missing[0]!r} is missing, and {len(missing) - 1} more.", code="parameters-missing"
         )
-    if unknown := sorted(set(released) - trains):
-        near = difflib.get_close_matches(unknown[0], sorted(trains), n=1)
+    if unknown := sorted(set(released) - set(first_name.values())):
+        near = difflib.get_close_matches(unknown[0], first_name.values(), n=1)
         raise BadInput(
             f"released parameter {unknown[0]!r}",
             "the model does not train it.",
@@ -238,7 +226,8 @@ def _complete(
             code="parameter-unknown",
         )
     complete: dict[str, torch.Tensor] = {}
-    for name, value, trained in state:
+    for name, value in model.state_dict(keep_vars=True).items():
+        trained = first_name.get(id(value))
         source = value if trained is None else released[trained]
         if source.shape != value.shape:
             shapes = f"{tuple(source.shape)}, not {tuple(value.shape)}"

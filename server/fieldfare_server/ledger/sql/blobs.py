@@ -25,8 +25,7 @@ def encode(users: ArrayLike) -> bytes:
     if raw.size and (raw.min() < 0 or raw.max() >= 2**32):
         raise ValueError("user indices lie in [0, 2**32)")
     ordered = np.sort(raw.astype(np.uint64))
-    steps = ordered.copy()  # the first is the index itself, and may be 0
-    steps[1:] -= ordered[:-1]
+    steps = np.concatenate((ordered[:1], ordered[1:] - ordered[:-1]))  # the first is the index itself, and may be 0
     if (steps[1:] == 0).any():
         raise ValueError("a user index is repeated")
     # LEB128: seven bits a byte, low bits first; the high bit says that another byte follows. Five bytes hold 32 bits.

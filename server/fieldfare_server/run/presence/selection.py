@@ -62,7 +62,6 @@ from fieldfare_server.run.presence.secret_draws import SecretBins, SecretRests, 
 Users: TypeAlias = NDArray[np.int64]
 # Realised participation in this run: user indices -> (last round or -1, number of rounds), as the ledger answers.
 Taken: TypeAlias = Callable[[Users], tuple[NDArray[np.int32], NDArray[np.int32]]]
-
 # How many more rounds each user may take part in, and how many from now on each must rest, shape (n,) each.
 _State: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 

@@ -12,7 +12,7 @@ from fieldfare.errors import FieldfareError, Interrupted
 from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
-from fieldfare.task import complete_states, load_task, schema_of
+from fieldfare.task import complete_state, load_task, schema_of
 from fieldfare_flower.npy import write_array
 from fieldfare_server.run.round.own_model import INITIAL, OwnModel
 
@@ -46,7 +46,6 @@ class TaskModel:
         self._module = self.task.build_model()
         self.schema = schema_of(self.task, self._module)
         self._buffers = [(value, value.clone()) for value in self._module.buffers()]
-        self._complete = complete_states(self._module)
         # The public initial parameters, flat float32 (d,).
         self.initial = self.schema.flatten(dict(self._module.named_parameters()))
 
@@ -92,7 +91,7 @@ class TaskModel:
 
     def tensors(self, params: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the model's full state dict (`complete_state`) with the parameters `params`, flat float32 (d,)."""
-        return self._complete(self.schema.split(params))
+        return complete_state(self._module, self.schema.split(params))
 
     def save(self, directory: Path) -> None:
         """Do nothing: the task builds the same model anywhere."""
