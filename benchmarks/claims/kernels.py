@@ -1,9 +1,10 @@
 """Kernels that round alike on every x86-64 processor with AVX2. Import this before PyTorch, which reads these once.
 
 PyTorch, MKL and oneDNN choose kernels by the processor, MKL by its maker too: the same run then ends in other last
-bits on an Intel and on an AMD processor. Asked for these, runs of a convolution, a recurrent network and a transformer
-were equal to the bit on an Intel Xeon with AVX-512 and on an AMD EPYC without it, emulated (`benchmarks/README.md`).
-MKL's compatible kernels are slower: a run on images takes a quarter more. A variable that is set already stays.
+bits on an Intel and on an AMD processor. Asked for these, products of matrices, exponentials, convolutions and a run on
+images were equal to the bit on an Intel Xeon with AVX-512 and on an AMD EPYC without it, emulated
+(`benchmarks/README.md`). MKL's compatible kernels are slower: a run on images takes a quarter more. A variable that is
+set already stays.
 """
 
 from __future__ import annotations
