@@ -6,7 +6,7 @@
 Adam divides by the root of a second moment that is mostly noise; with the noise's known variance taken out of it, by
 what is left. Scaled updates adapt before the noise instead (`scaled_verse.py`). All of them against SGD with momentum,
 which is tuned over twice as many settings. The size is that of the headline's poems: 40 rounds of 195 of 3 900 poets.
-Twelve seeds, two-sided sign-flip tests, Holm's correction over all comparisons. Runs are cached.
+Ten seeds, two-sided sign-flip tests, Holm's correction over all comparisons. Runs are cached.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EPSILONS = (4.0, 8.0)
 CLIPS = (0.3, 1.0)
 """A fifth of the median length of a tune poet's update at the base, and two thirds of it."""
 SGD, ADAM, CORRECTED = "SGD", "Adam", "Adam, noise taken out"
-DAMPING = {"scaled strongly, SGD": 0.1, "scaled, SGD": 1.0}
+DAMPING = {"scaled, SGD": 1.0}
 ROWS = (SGD, ADAM, CORRECTED, *DAMPING)
 PAIRS = (*((row, SGD) for row in ROWS[1:]), (CORRECTED, ADAM))
 ADAM_RATE = 0.003
@@ -118,8 +118,9 @@ def page(stored: harness.Table) -> str:
 on Tang (`{stored["command"]}`); {SIZE.rounds} rounds of {SIZE.cohort} of {SIZE.users:,} users, each at most
 {SIZE.times} times; delta 1e-5. For each row clip norms 0.3 and 1, three rates 2.5 apart, and one more where the first
 or last of the three is the best; SGD with momentum 0.9 and with none. Adam has beta 0.9 and 0.999. Scales are of 2 048
-public windows at the base model; damping 0.1 (strongly) and 1. Scales from released models were not tried. Gain: nats
-of the base model less those of the row, on test poets, mean and 95 % interval."""
+public windows at the base model, damping 1; damping 0.1 was tuned in one other run and, for want of time, not scored.
+Scales from released models were not tried. Gain: nats of the base model less those of the row, on test poets, mean and
+95 % interval."""
     return f"""# Optimizers that adapt, under noise
 
 {wrapped(CLAIM)}
@@ -155,7 +156,7 @@ def main() -> None:
     def more(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--base", required=True, help="SHA-256 that benchmarks/claims/base.py prints")
 
-    given = harness.options(__doc__ or "", seeds=12, more=more)
+    given = harness.options(__doc__ or "", seeds=10, more=more)
     task = PoemsTask(width=SIZE.task["width"], most=SIZE.task["most"], base=given.base)
     found = run(given.base, given.seeds, given.cache)
     stored = {
