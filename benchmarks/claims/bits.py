@@ -81,7 +81,7 @@ PAGES = {
         "claims/headline-poems-small",
     ),
     "evidence/attack.md": ("claims/attack",),
-    "evidence/training.md": ("claims/training-*", "claims/clipping", "claims/ftrl", "claims/lora"),
+    "evidence/training.md": ("claims/training-*", "claims/clipping", "claims/ftrl", "claims/lora", "claims/adaptive"),
     "evidence/defaults.md": ("strangers", "unseen", "suggested", "drowned"),
     "tutorial-scientist.md": ("demo",),
 }

@@ -53,8 +53,8 @@ def made(name: str) -> str:
         return str(importlib.import_module(name).page())
     if name == "attack":
         return str(importlib.import_module("attack_page").page(stored))
-    if name == "lora":
-        return str(importlib.import_module("lora").page(stored))
+    if name in ("lora", "adaptive"):
+        return str(importlib.import_module(name).page(stored))
     if name.startswith("training-"):
         return str(importlib.import_module("training").page(stored))
     module = importlib.import_module(name)
