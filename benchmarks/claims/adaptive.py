@@ -118,7 +118,7 @@ def page(stored: harness.Table) -> str:
 on Tang (`{stored["command"]}`); {SIZE.rounds} rounds of {SIZE.cohort} of {SIZE.users:,} users, each at most
 {SIZE.times} times; delta 1e-5. For each row clip norms 0.3 and 1, three rates 2.5 apart, and one more where the first
 or last of the three is the best; SGD with momentum 0.9 and with none. Adam has beta 0.9 and 0.999. Scales are of 2 048
-public windows at the base model, damping 1; damping 0.1 was tuned in one other run and, for want of time, not scored.
+public windows at the base model, damping 1; damping 0.1 was tuned and, for want of time, not scored to the end.
 Scales from released models were not tried. Gain: nats of the base model less those of the row, on test poets, mean and
 95 % interval."""
     return f"""# Optimizers that adapt, under noise
