@@ -1,8 +1,8 @@
 """Train the public base model of `poems` on Tang, and write it to FIELDFARE_DATA. `python benchmarks/claims/base.py`
 
 Tang is public, so this costs no privacy. Prints the file's SHA-256, which a plan names as `[task] base`. About 200 CPU
-seconds for the default of 2 600 steps at width 64. The same settings and versions give the same bytes on every x86-64
-processor with AVX2 (`kernels.py`); others may round otherwise, which is why a plan names the file by its hash.
+seconds for the default of 2 600 steps at width 64. The same settings and versions give the same bytes on the same
+machine, and are meant to on others (`kernels.py`); a plan names the file by its hash, in case one rounds otherwise.
 """
 
 from __future__ import annotations

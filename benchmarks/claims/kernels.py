@@ -1,4 +1,4 @@
-"""Kernels that round alike on every x86-64 processor with AVX2. Import this before PyTorch, which reads these once.
+"""Kernels that are to round alike on x86-64 processors with AVX2. Import this before PyTorch, which reads these once.
 
 PyTorch, MKL and oneDNN choose kernels by the processor, MKL by its maker too: the same run then ends in other last
 bits on an Intel and on an AMD processor. Asked for these, products of matrices, exponentials, convolutions and a run on
@@ -27,6 +27,6 @@ def named() -> str:
     otherwise on each machine."""
     import torch
 
-    kernels = f"{platform.machine()} with {{}}{torch.backends.cpu.get_cpu_capability()}"
+    kernels = torch.backends.cpu.get_cpu_capability()
     portable = _EARLY and all(os.environ[name] == value for name, value in PORTABLE.items())
-    return kernels.format("portable ") if portable else kernels.format("") + " of its own choice"
+    return f"{platform.machine()} with " + (f"portable {kernels}" if portable else f"{kernels} of its own choice")

@@ -9,8 +9,8 @@ fall into the 99 % prediction interval of one more run, Student's t over the sto
 The model's digest is printed, so that two of your own runs can be compared.
 Seconds a cell, and half a minute more where a plan needs a certificate.
 
-Runs ask for kernels that round alike on Intel and AMD processors (`kernels.py`), and name them "portable". Others that
-are stored were made with the kernels that an AMD processor chooses: `MKL_CBWR= ONEDNN_MAX_CPU_ISA=` (empty) gives
+Runs ask for kernels meant to round alike on Intel and AMD processors (`kernels.py`), and name them "portable". Others
+that are stored were made with the kernels that an AMD processor chooses: `MKL_CBWR= ONEDNN_MAX_CPU_ISA=` (empty) gives
 their bits there, and ATEN_CPU_CAPABILITY=avx512 those of results that name no kernels.
 
 With `--record` a result whose every cell was equal to the bit names today's code, too, and is stale no longer.

@@ -81,7 +81,7 @@ def deliver(message: Message) -> Message:
 def copy_records(content: RecordDict) -> RecordDict:
     """Separate records: to add, replace or remove entries changes no other message. Arrays are shared.
 
-    They were checked when the first record got them.
+    The entries were checked when the first record got them.
     """
 
     def copy(record: Any) -> Any:

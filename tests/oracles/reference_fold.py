@@ -53,7 +53,7 @@ def below_ceilings(population: Row, body: Row) -> bool:
 
 
 def moves(population: Row, body: Row, sign: int) -> bool:
-    """Whether an open budget rises (sign 1) or falls (-1), from what the body says it is."""
+    """Whether a body raises the budget of an open population (sign 1) or lowers it (-1), from the one that it names."""
     steps = [sign * (body[name] - population[name]) for name in ("epsilon", "delta")]
     sound = body["epsilon"] > 0 and 0 < body["delta"] < 1 and body["old"] == budget(population)
     return sound and population["state"] == "open" and min(steps) >= 0 < max(steps)

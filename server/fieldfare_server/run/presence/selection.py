@@ -262,11 +262,11 @@ class Selector:
         if fit.size < self.fewest:
             raise NotEnoughUsers(round, self.fewest, self.standing(round, users, taken))
         # A smaller cohort now can be what lets every later round reach its minimum.
-        state = (had, had) if plenty else self._state(round, everyone, taken)
-        size = self.cohort if plenty else self._largest(round, state)
+        state = None if plenty else self._state(round, everyone, taken)
+        size = self.cohort if state is None else self._largest(round, state)
         asked = min(users_asked(size, self.over_selection), fit.size)
         places = generator.choice(fit.size, asked, replace=False, shuffle=False)
-        if not plenty and not self._lasts_after(round, size, state, everyone, fit[places]):
+        if state is not None and not self._lasts_after(round, size, state, everyone, fit[places]):
             shuffled = generator.permutation(fit.size)
             # Who has most rounds left goes first, in random order among equals: those with few are saved for
             # rounds that need them.
