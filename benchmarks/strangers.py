@@ -43,6 +43,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent / "claims"))
 
 import bits
+import kernels  # before PyTorch
 
 SETS: dict[str, dict[str, Any]] = {
     "InstEval": {"of": "lme4", "user": "s", "target": ("y", 4), "kinds": ("studage", "lectage", "service", "dept")},
@@ -399,7 +400,13 @@ def made(before: float) -> dict[str, Any]:
     import harness
 
     today = time.strftime("%Y-%m-%d", time.gmtime())
-    return {"cpu_seconds": round(used, 1), "load": round(load, 1), "date": today, "commit": harness.commit()}
+    return {
+        "cpu_seconds": round(used, 1),
+        "load": round(load, 1),
+        "date": today,
+        "commit": harness.commit(),
+        "kernels": kernels.named(),
+    }
 
 
 def main() -> None:
