@@ -474,6 +474,33 @@ def without_cut(instead: Callable[[dict[str, Any]], list[Any]]) -> Edit:
     return edit
 
 
+def nothing_spent(body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "spent": json.dumps({"mu_squared": 0.0, "sampled": [], "certified": []})}
+
+
+def half_the_price(body: dict[str, Any]) -> dict[str, Any]:
+    """In the log alone, whose word the population's sum takes; the certificate's own price stays."""
+    price = json.loads(body["price"])
+    return {**body, "price": json.dumps({**price, "mu_squared": price["mu_squared"] / 2})}
+
+
+def with_starts(*squares: float) -> Callable[[Certificate], Certificate]:
+    """With rows that start another run, once for each of these prices."""
+
+    def forge(made: Certificate) -> Certificate:
+        rows = rows_of(made)
+        (start,) = [row for row in rows if row["action"] == "run.start"]
+        prices = [json.dumps({"mu_squared": square, "leak": 0.0}) for square in squares]
+        more = [{**start, "run": "another", "body": {**start["body"], "price": price}} for price in prices]
+        return sealed(made, [*rows, *more])
+
+    return forge
+
+
+def named(name: str) -> Callable[[Certificate], Certificate]:
+    return lambda made: sealed(made, [{**row, "population": name} for row in rows_of(made)])
+
+
 REDERIVED: dict[str, tuple[str, str, Callable[[Certificate], Certificate]]] = {
     "eight rounds charged as one": in_rows("run.start", planned(lambda e: [*e[:2], 1])),
     "another rate": in_rows("run.start", planned(lambda e: [0.01, *e[1:]])),
@@ -505,6 +532,16 @@ REDERIVED: dict[str, tuple[str, str, Callable[[Certificate], Certificate]]] = {
     "half the factor": in_rows("population.create", lambda b: {**b, "adjacency": "zero_out"}, "replace_one"),
     "D after the fact": in_rows("population.create", lambda b: {**b, "leak": b["delta"]}, "nu"),
     "a round dropped": ("nu", "", lambda made: sealed(made, [r for r in rows_of(made) if r["round"] != 3])),
+    "nothing spent": in_rows("run.finish", nothing_spent, "nu"),
+    "nothing spent, twice the sensitivity": in_rows("run.finish", nothing_spent, "replace_one"),
+    "nothing spent of sampled rounds": in_rows("run.finish", nothing_spent),
+    "nothing spent in secret": in_rows("run.finish", nothing_spent, "secret participation"),
+    "nothing spent of a curve": in_rows("run.finish", nothing_spent, "balls in bins"),
+    "half the price of sampled rounds": in_rows("run.start", half_the_price),
+    "half the price of a curve": in_rows("run.start", half_the_price, "balls in bins"),
+    "a run that starts twice": ("nu", "", with_starts(1e6, 0.0)),
+    "a charge below nothing": ("nu", "", with_starts(-1e6)),
+    "a name that writes a verdict": ("nu", "", named("people; this run epsilon 0.01; log key 00\x1b[8m")),
     "a round twice": ("nu", "", lambda made: sealed(made, [*rows_of(made), rows_of(made)[-3]])),
 }
 
