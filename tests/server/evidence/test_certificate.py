@@ -25,6 +25,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fieldfare.accounting import certification
+from fieldfare.errors import LedgerError, OldCopy
 from fieldfare.factorization.released import WhitenedTree
 from fieldfare.signatures import public_key
 from fieldfare_server.evidence.certificate import certificate
@@ -680,6 +681,29 @@ def test_rows_of_another_log_are_refused(certificates: Certificates) -> None:
     signature = base64.b64encode(base64.b64decode(raw)[:4] + key.sign(note.encode())).decode()
     assert not refused(digest_fits)
     assert refused({**digest_fits, "checkpoint": f"{note}\n\u2014 {name} {signature}\n"})
+
+
+def test_an_old_copy_of_the_ledger_gets_no_certificate(tmp_path: Path) -> None:
+    """It was signed with the ledger's key, and said less than was spent."""
+    state_dir = home(tmp_path)
+    with Session.begin(state_dir, plan(**PLAIN), identity_is_stable=True) as session:
+        FieldfareStrategy(session).start(LyingGrid(3))
+    file = Path(state_dir.ledger.removeprefix("sqlite:///"))
+    old = file.read_bytes()
+
+    def made() -> Certificate:
+        with Ledger.open(state_dir.ledger) as ledger, ledger.snapshot() as snapshot:
+            return dict(json.loads(certificate(snapshot, session.account.id, state_dir)))
+
+    with Ledger.open(state_dir.ledger, head_file=state_dir.head_file, coordinator=True) as ledger:
+        ledger.raise_population("people", epsilon=90.0, reason="another study", actor="officer")
+    assert verdict(made()).startswith("yes: (90.0, ")
+    file.write_bytes(old)
+    with pytest.raises(OldCopy):
+        made()
+    state_dir.head_file.write_bytes(b"\xff")
+    with pytest.raises(LedgerError, match="cannot be read"):
+        made()
 
 
 def test_other_rows_need_the_ledgers_key(certificates: Certificates) -> None:
