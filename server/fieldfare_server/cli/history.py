@@ -69,8 +69,8 @@ def verify(
             copy.set_aside()  # the ledger as it is does not go on from them
     if given and result.ok and result.head is not None:
         file.write(result.head, again=True)
-    shown = {"ok": result.ok, "fault": str(result.fault) if result.fault else None, "checked": result.checked}
-    shown |= {"not_recomputed": {**result.missing, **result.unpinned}}
+    shown: dict[str, object] = {"ok": result.ok, "fault": str(result.fault) if result.fault else None}
+    shown |= {"checked": result.checked, "not_recomputed": {**result.missing, **result.unpinned}}
 
     def tell() -> None:
         out.print("The ledger is whole: " + ", ".join(f"{what} {n}" for what, n in result.checked.items()) + ".")
