@@ -166,6 +166,8 @@ function populationOf(rows) {
   const [first] = rows;
   must(first.action === "population.create", "the first row creates no population");
   must(rows.every((row) => row.population === first.population), "a row is another population's");
+  // A name is printed in the verdict: it has no space and no control character that could write another one.
+  must(/^[A-Za-z0-9][A-Za-z0-9._-]*$/.test(first.population), "the population has a name that there is not");
   const leak = number(first.body.leak, "D");
   const terms = rows.filter((row, i) => i === 0 || row.action === "population.raise").map(({ body }) => {
     const { epsilon, delta } = body;
@@ -363,6 +365,10 @@ function proveWorst(g, b, k, square) {
   };
   search(0, k, 0, []);
 }
+
+/** One pattern that a scheme allows: from the first round on, as near to each other as may be. */
+const evenly = ({ separation: b, count: k }, n) =>
+  Array.from({ length: Math.min(k, Math.ceil(n / b)) }, (_, i) => i * b);
 
 function worstOfScheme(made, plan, g) {
   const { scheme, groups, bins, separation } = plan.participation, n = g.length, { worst } = made.accounting;
@@ -762,21 +768,26 @@ export function check(text, key, model) {
   const { mu_squared: square, leak, discrete } = made.price, charged = chargeOf(start, finishes[0]?.body);
   number(square, "mu^2"), number(leak, "the leak");
   must(square >= charged.mu_squared && leak >= charged.leak, "the log charged more");
-  const theorems = ["filter"], curve = curveOf(Math.sqrt(square) * (1 + 1e-4), leak);
+  const theorems = ["filter"], curve = curveOf(Math.sqrt(charged.mu_squared) * (1 + 1e-4), charged.leak);
   let error = 0, noisy = 0;
   if (amplified(planned)) {
     must(secret, "an amplified run shows who took part");
     must(!(planned.sampled?.length && planned.certified?.length), "the run is charged in two ways");
     const columns = inverseColumns(noisingOf(made.noising, plan.run.rounds, plan.run.rounds));
     const kind = planned.certified?.length ? "certified" : "sampled";
-    (kind === "certified" ? checkCertified : checkSampled)(planned, plan, sigma, columns, curve, leak);
+    (kind === "certified" ? checkCertified : checkSampled)(planned, plan, sigma, columns, curve, charged.leak);
     theorems.push(kind);
   } else {
     const b = gram(noisingOf(made.noising, n, start.rounds));
     const worst = secret ? worstOfScheme(made, plan, b.g) : worstOfUsers(made, commits, b.g);
     const f = population.adjacency === "replace_one" ? 2 : 1;
     noisy = (f * f * worst) / (sigma * sigma);
-    let cost = noisy + number(plan.charged_resolution ?? 0, "the resolution");
+    const resolution = number(plan.charged_resolution ?? 0, "the resolution");
+    // The population's sum takes the log's word: no less than one pattern that the scheme allows costs.
+    const least = secret ? sumOver(b.g, evenly(made.accounting.worst, n)) : worst;
+    must(charged.mu_squared >= ((f * f * least) / (sigma * sigma) + resolution) * (1 - b.error - 1e-9),
+      "the rounds cost more than was charged to the population");
+    let cost = noisy + resolution;
     theorems.push("gram");
     if (plan.privacy.rounding === "discrete") {
       const cells = whole(discrete.scale, "the scale"), values = whole(discrete.values, "the number of values");

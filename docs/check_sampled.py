@@ -197,6 +197,13 @@ def worst(c: dict[str, Any], g: np.ndarray) -> float:
     return float(value["square"])
 
 
+def evenly(c: dict[str, Any], g: np.ndarray) -> float:
+    """The square of one pattern that the scheme allows: from the first round on, as near to each other as may be."""
+    value = c["accounting"]["worst"]
+    rounds = range(0, len(g), value["separation"])[: value["count"]]
+    return float(g[np.ix_(rounds, rounds)].sum())
+
+
 def law(spec: dict[str, Any]) -> dict[str, Any]:
     """What a plan's sampler is, for a certified run."""
     if spec["scheme"] == "b-min-sep":

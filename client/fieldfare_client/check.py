@@ -163,6 +163,10 @@ class _Check:
             self.schema = schema_of(self.task, model)
         if self.schema.numel == 0:
             raise self._fault("model", "the model has no parameters to train.")
+        for key, value in model.state_dict().items():
+            if not isinstance(value, torch.Tensor) or value.is_nested or value.layout != torch.strided:
+                near = "a dense one; for a constant: register_buffer(name, tensor, persistent=False)"
+                raise self._fault("model", f"{key} of its state_dict() is no dense tensor.", near)
         for key, value in model.named_parameters():
             if not bool(torch.isfinite(value).all()):
                 raise self._fault("model", f"parameter {key} is not finite from the start.")
@@ -213,8 +217,11 @@ class _Check:
             require_independent(measure, names, UP_TO_ROUNDING)
         except Dependent as found:
             raise self._fault("training", f"the {what} of user {users[found.place]} {found.why}", FORGETFUL) from None
-        except TrainingRaised:
-            return  # the next steps say why
+        except TrainingRaised as raised:
+            if raised.kind != "SystemExit":
+                return  # the next steps say why; of the other they would end this process, without a word
+            why = f"the {what} of a user ends its process: an exit, or a crash, as where forward() assigns `.data =`."
+            raise self._fault("training", why, "numbers that forward() changes in buffers") from None
         if self.name.startswith(OBJECT):
             _OBJECTS[id(self.task)] = self.task
         else:

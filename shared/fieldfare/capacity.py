@@ -115,8 +115,7 @@ class Capacity:
         user.
         """
         separation, width = self.counts.shape
-        # [rest, q]: how many users rest so long and have at least q rounds left; and how many of those rest
-        # less.
+        # [rest, q]: how many users rest so long and have at least q rounds left; and how many of those rest less.
         having = self.counts[:, ::-1].cumsum(axis=1)[:, ::-1]
         before = having.cumsum(axis=0) - having
         in_time = ((having == 0) | (before // size >= np.arange(separation)[:, None])).all(axis=0)

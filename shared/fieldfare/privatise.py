@@ -393,8 +393,7 @@ class Privatiser:
         """
         if rounding == "none":
             return cls(noise_multiplier * clip)
-        # The largest noise float that may occur, in its own resolution: a cell of this size holds 2^28 of
-        # them.
+        # The largest noise float that may occur, in its own resolution: a cell of this size holds 2^28 of them.
         finest = _FAR * noise_multiplier * clip * row_norm * _EPS / _FINE
         grid = Grid(min(Grid.fit(clip, numel).spacing, 2.0 ** math.ceil(math.log2(finest))))
         # Every coarser grid makes the scale smaller.
@@ -409,8 +408,7 @@ class Privatiser:
             )
         setting = (rounding, noise_multiplier, clip, numel, users, row_norm)
         widest = cls._finest(grid, setting, _CELLS / 4)
-        # Few bits save traffic but force a coarser grid, and so more noise: the first ring that costs little
-        # is taken.
+        # Few bits save traffic but force a coarser grid, and so more noise: the first ring that costs little is taken.
         for bits in rings or (64,):
             found = cls._finest(grid, setting, min(_CELLS / 4, 2.0 ** (bits - 1)))
             if widest is not None and found is not None and found.std <= (1 + RING_COST) * widest.std:
@@ -435,8 +433,7 @@ class Privatiser:
         while grid.spacing * math.sqrt(numel) <= clip:
             charged = grid.charged_clip(clip, numel, users)
             std = noise_multiplier * charged
-            # In cells. It is a bound on the noise, which the check in `_add_` makes sure of, number by
-            # number.
+            # In cells. It is a bound on the noise, which the check in `_add_` makes sure of, number by number.
             largest = _FAR * std * row_norm / grid.spacing
             # Sum and noise must fit in the cells that add exactly, with room to spare for both.
             if largest + users * charged / grid.spacing < most:

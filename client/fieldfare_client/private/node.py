@@ -386,8 +386,7 @@ class AppNode:
         except Exception as error:  # any: it is the app's code and the user's data
             _require_device(error)
             combined, self.reported = np.zeros((queries, numel), np.float32), {}
-            # For the node's operator. The text may quote a user's data, so it is shown only where it is asked
-            # for.
+            # For the node's operator. The text may quote a user's data, so it is shown only where it is asked for.
             failures[f"{type(error).__name__} at {_place(error, self._loop)}"] += 1
             own_data.note_error(error)
             log.debug("a user's training failed", exc_info=True)

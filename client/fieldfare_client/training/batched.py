@@ -55,9 +55,8 @@ class BatchedEngine(Engine):
 
     def __init__(self, model: nn.Module, task: Task, client: ClientSpec) -> None:
         super().__init__(model, task, client)
-        # Torch's hint to its own authors, every time that an operation is not batched: the engine is timed
-        # instead. Set once and for good: `catch_warnings` would let the task's own warnings, shown once,
-        # appear again.
+        # Torch's hint to its own authors, every time that an operation is not batched: the engine is timed instead. Set
+        # once and for good: `catch_warnings` would let the task's own warnings, shown once, appear again.
         warnings.filterwarnings("ignore", "There is a performance drop because we have not yet", UserWarning)
         found = layers_of(model, self.schema.names)
         self.layers, self.unwritten = ([], found) if isinstance(found, str) else (found.layers, "")

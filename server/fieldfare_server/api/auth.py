@@ -156,9 +156,8 @@ class Authenticator:
         return known
 
     def _is_local(self, request: Request, address: str) -> bool:
-        # A proxy on this machine makes every caller look local, so a forwarded request needs a token. The
-        # Host check stops a web page that rebinds its own name to 127.0.0.1 from reading through the
-        # visitor's browser.
+        # A proxy on this machine makes every caller look local, so a forwarded request needs a token. The Host check
+        # stops a web page that rebinds its own name to 127.0.0.1 from reading through the visitor's browser.
         host = host_name(request.headers.get("host", ""))
         forwarded = any(header in request.headers for header in _FORWARDED)
         return is_loopback(address) and not forwarded and host in LOOPBACK_HOSTS

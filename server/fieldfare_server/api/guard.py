@@ -22,9 +22,8 @@ from fieldfare_server.api.settings import Settings, host_name
 
 log = logging.getLogger(__name__)
 
-# Of the 40 threads in which routes ask the ledger: most for requests without an admin token, and most
-# of those for requests without any token. So a stop waits for no reader, and no valid token for those
-# who have none.
+# Of the 40 threads in which routes ask the ledger: most for requests without an admin token, and most of those for
+# requests without any token. So a stop waits for no reader, and no valid token for those who have none.
 ORDINARY, ANONYMOUS = 24, 12
 # Tokens that are looked up at the same time, in threads of their own.
 CHECKS = 4

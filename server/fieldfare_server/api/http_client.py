@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import httpx
 from pydantic import ValidationError
 
-from fieldfare.errors import NotAllowed, WrongForm
+from fieldfare.errors import NotAllowed, Unreadable, WrongForm
 from fieldfare_server.api.refusal import Problem
 from fieldfare_server.api.service import Service, ServiceError, ServiceRequest
 from fieldfare_server.api.settings import LOOPBACK_HOSTS
@@ -44,16 +44,22 @@ class Client(Service):
         verify: as in httpx; a path names the certificates to trust. Raises `BadInput` for a URL that cannot
         be read, and for a token that would cross the network in the clear.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = httpx.URL(url)
+        except (httpx.InvalidURL, ValueError):
+            parts = httpx.URL("")
+        if parts.scheme not in ("http", "https") or not parts.host:
             raise WrongForm(f"service URL {url!r}", "cannot be understood.", "http://127.0.0.1:8000")
-        if token and parts.scheme == "http" and parts.hostname not in (*LOOPBACK_HOSTS, "::1"):
+        if token and parts.scheme == "http" and parts.host not in (*LOOPBACK_HOSTS, "::1"):
             raise NotAllowed(f"a token for {url}", "it would be sent in the clear.", url.replace("http:", "https:", 1))
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.where = url
-        self._http = httpx.Client(
-            base_url=url, headers=headers, timeout=timeout, transport=transport, verify=verify, trust_env=False
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=url, headers=headers, timeout=timeout, transport=transport, verify=verify, trust_env=False
+            )
+        except ssl.SSLError:
+            raise Unreadable(f"certificates to trust {verify}", "hold no certificate.", "a PEM file") from None
 
     def close(self) -> None:
         """Close all connections."""

@@ -226,7 +226,7 @@ class WhatIfAnswer(View):
         "too long for a request. "
         "Then a run may fit where `fits` is false",
     )
-    why: str | None = Field(default=None, description="why it does not fit")
+    why: str | None = Field(default=None, description="why it does not fit, or what was not judged of a plan that fits")
     nearest: str | None = Field(default=None, description="the nearest run that would")
 
     @classmethod

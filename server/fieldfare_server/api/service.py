@@ -174,7 +174,7 @@ class Service(ABC):
 
         Raises `HeadRefused` if the journal went back, forked, or changed its key.
         """
-        held = signed_head.SignedHead.parse(kept.read_text(encoding="ascii")) if kept.exists() else None
+        held = signed_head.SignedHead.parse(kept.read_text("ascii", "replace")) if kept.exists() else None
         answer = self.signed_head(None if held is None else held.count)
         shown = signed_head.SignedHead.parse(answer.text)
         rows = {} if held is None or answer.since is None else {held.count: answer.since}

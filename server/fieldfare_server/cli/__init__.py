@@ -26,9 +26,8 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 LEFT_OUT = dict.fromkeys(("torch", "flwr", "matplotlib", "sklearn", "pyarrow"), "server,client")
 # Modules that smaller installations do not have, and the extras that bring them.
 LEFT_OUT["psycopg"] = "postgres"
-# Commands that may use every core, as torch decides. The demo's models are too small to share: its threads
-# would wait for each other by spinning, which takes 2 times the processor on a quiet machine and 5 times at a
-# load of 6.
+# Commands that may use every core, as torch decides. The demo's models are too small to share: its threads would wait
+# for each other by spinning, which takes 2 times the processor on a quiet machine and 5 times at a load of 6.
 TRAINING = ("simulate", "compare", "run")
 
 

@@ -14,7 +14,7 @@ from fieldfare_server.api.schemas import Run
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import out, print_json, print_table, print_text
+from fieldfare_server.cli.output import out, print_table, print_text
 from fieldfare_server.cli.progress import local_grid
 from fieldfare_server.evidence.forks import find_fork
 from fieldfare_server.evidence.run_evidence import describe_canaries
@@ -40,7 +40,7 @@ def verify(
         bool, typer.Option("--hold", help="no head was kept: accept the ledger as it is, and hold its head from now on")
     ] = False,
     json_: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not
     match.
 
@@ -69,26 +69,28 @@ def verify(
             copy.set_aside()  # the ledger as it is does not go on from them
     if given and result.ok and result.head is not None:
         file.write(result.head, again=True)
-    if json_:
-        print_json(
-            {
-                "ok": result.ok,
-                "fault": str(result.fault) if result.fault else None,
-                "checked": result.checked,
-                "not_recomputed": {**result.missing, **result.unpinned},
-            }
-        )
-    elif result.ok:
+    shown: dict[str, object] = {"ok": result.ok, "fault": str(result.fault) if result.fault else None}
+    shown |= {"checked": result.checked, "not_recomputed": {**result.missing, **result.unpinned}}
+
+    def tell() -> None:
         out.print("The ledger is whole: " + ", ".join(f"{what} {n}" for what, n in result.checked.items()) + ".")
         for run, why in result.unpinned.items():
             print_text(f"The charges of run {run} cannot be recomputed: {why}")
+
     if result.fault:
         # Only a damaged ledger is replaced: the backup of a whole one would give back what is spent.
         ledger_is_whole = result.fault.table == "checkpoints"
         remedy = "a copy of the run's directory; the ledger is whole" if ledger_is_whole else "its backup"
-        raise LedgerError(f"ledger {opened.url}", f"the first row that does not fit is {result.fault}.", remedy)
-    for run, why in result.missing.items():
-        raise LedgerError(f"charges of run {run}", f"the ledger is whole, but they cannot be recomputed. {why}")
+        refusal = LedgerError(f"ledger {opened.url}", f"the first row that does not fit is {result.fault}.", remedy)
+    elif not result.missing:
+        return CommandResult(shown, tell)
+    else:
+        run, why = next(iter(result.missing.items()))
+        refusal = LedgerError(f"charges of run {run}", f"the ledger is whole, but they cannot be recomputed. {why}")
+        if not json_:
+            tell()
+    refusal.found = shown
+    raise refusal
 
 
 def kept_heads(value: str, ledger: str) -> list[Head]:
@@ -145,7 +147,7 @@ def abandon(
 @on_home
 def audit(
     directory: StateDirectory, run: Annotated[str, typer.Argument(metavar="RUN")], json_: JsonOption = False
-) -> None:
+) -> CommandResult:
     """Test whether the run's plan gets the noise that was charged; the ledger stores the result.
 
     The plan runs again in a real session on replies of known sums, and is resumed midway. The residual test
@@ -159,12 +161,18 @@ def audit(
         result = run_residual_test(
             opened, run, actor=actor(), root=directory.root, grid_of=lambda plan: local_grid(plan, 2)
         )
-    if json_:
-        print_json(result.model_dump(mode="json"))
-    else:
+
+    def tell() -> None:
         print_text(f"Residual test: {'passed' if result.residual.passed else 'FAILED'}. {result.residual.message}")
         if result.canaries is not None:
             figures = describe_canaries(result.canaries.model_dump())
             print_table("Canaries (a simulated attack; never a guarantee)", ("figure", "value"), figures)
-    if not result.residual.passed:
-        raise LedgerError(f"audit of run {run}", result.residual.message)
+
+    shown = result.model_dump(mode="json")
+    if result.residual.passed:
+        return CommandResult(shown, tell)
+    if not json_:
+        tell()
+    refusal = LedgerError(f"audit of run {run}", result.residual.message)
+    refusal.found = shown
+    raise refusal

@@ -101,7 +101,7 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
         if isinstance(error, BadInput) and len(error.faults) > 1:
             body["faults"] = [_parts(fault) for fault in error.faults]
         with suppress(OSError):
-            print_json(body)
+            print_json(body | dict(error.found))
             written()
             sys.exit(code)
     with suppress(OSError):  # nobody may read it any more: the code stays

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sqlalchemy import Connection, select, text
-from sqlalchemy.engine import make_url
 
 from fieldfare.errors import FieldfareError, Refused
 from fieldfare.participation import PRESENCE
@@ -21,6 +20,7 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.chain import HeadFile
 from fieldfare_server.ledger.holders import is_simulation
 from fieldfare_server.ledger.sql import models, roles, rows
+from fieldfare_server.ledger.sql.database import understood
 from fieldfare_server.run.ending import left_behind
 from fieldfare_server.run.presence.standing import QUARANTINE_ATTEMPTS, QUARANTINED
 
@@ -168,7 +168,7 @@ def _scheduled_runs(connection: Connection) -> set[str]:
 
 def _check_head_place(home: StateDirectory) -> Iterator[Finding]:
     """Check whether one restored directory would put back the ledger and the head that should expose it."""
-    url = make_url(home.ledger)
+    url = understood(home.ledger)
     if url.get_backend_name() != "sqlite" or not url.database:
         return
     ledger, head = Path(url.database).absolute().parent.resolve(), home.head_file.parent.resolve()

@@ -7,10 +7,10 @@ import stat
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
 
+from fieldfare.errors import BadInput
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
+from fieldfare_server.ledger.sql.database import understood
 
 PUBLIC = (".crt", ".pub")
 COMMON = frozenset({"", "admin", "changeme", "fieldfare", "password", "postgres", "secret", "test", "1234", "12345678"})
@@ -69,8 +69,8 @@ def check_ledger_password(url: str) -> Finding:
     """Check whether the database's password is one that attackers try first, or stands in the environment."""
     check = "ledger password"
     try:
-        parsed = make_url(url)
-    except ArgumentError:
+        parsed = understood(url)
+    except BadInput:
         return fault(check, "the ledger's URL cannot be understood.", "sqlite:///PATH or postgresql://...")
     if parsed.get_backend_name() == "sqlite":
         return fine(check, "the ledger is a file and has none.")

@@ -45,6 +45,7 @@ from fieldfare_server.ledger import merkle
 from fieldfare_server.ledger.chain import HASHED, HeadFile
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.ledger.sql import models, rows
+from fieldfare_server.ledger.sql.journal import read_head, require_not_behind
 from fieldfare_server.ledger.states import ACTIVE
 from fieldfare_server.run.pricing import stated_noise
 
@@ -83,12 +84,14 @@ def certificate(ledger: Reader, run_id: str, home: StateDirectory) -> bytes:
         BadInput: there is no such run, its noise was seeded, or its noising matrix is too large to be
             written.
         StrategyError: the run's strategy is not there.
+        LedgerError: the ledger is older than the head that `home` holds, or that cannot be read.
     """
     run = ledger.run(run_id)
     if not run.private:
         raise NotAllowed(f"certificate of run {run_id}", "its noise has a fixed seed, so the run is not private.")
     population = ledger.population(run.population)
     with ledger.read() as connection:
+        require_not_behind(connection, f"of run {run_id}", read_head(connection), HeadFile(home.head_file).read())
         row = rows.population_row(connection, population.name)
         stored = rows.run_row(connection, run_id)
         own = _price(stored, home.root, row.leak)

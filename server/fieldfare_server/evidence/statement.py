@@ -4,11 +4,12 @@ The items are those that the reporting guidelines for differentially private lea
 al. 2023, "How to DP-fy ML", section 5.3): setting, unit, adjacency, what is released, mechanism and
 parameters, accounting and its assumptions, the formal statement, tuning, and what is not covered. Every
 number is the ledger's, or follows from the ledger's plan and charge. Epsilons are rounded up in sentences and
-exact in tables and JSON.
+tables, and exact in JSON.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from fieldfare.accounting.filter import gauge
@@ -243,4 +244,6 @@ def _checks(evidence: RunEvidence) -> Section:
 
 
 def _epsilon(value: float, delta: float) -> str:
-    return f"epsilon = {value:.6g} at delta = {decimal(delta)}"
+    # Six digits, rounded up; 1e-12 forgives the error of the multiplication.
+    scale = 10.0 ** (5 - math.floor(math.log10(value))) if value > 0 else 1.0
+    return f"epsilon = {math.ceil(value * scale * (1 - 1e-12)) / scale:.6g} at delta = {decimal(delta)}"

@@ -56,8 +56,9 @@ class StateDirectory:
         if url is None and secret:
             try:
                 url = Path(secret).read_text().strip()
-            except OSError as error:
-                raise Unreadable(f"FIELDFARE_LEDGER_FILE = {secret!r}", f"cannot be read: {error.strerror}.") from None
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "it is not text"
+                raise Unreadable(f"FIELDFARE_LEDGER_FILE = {secret!r}", f"cannot be read: {why}.") from None
         return cls(path, url or f"sqlite:///{path / LEDGER_FILE}", named=bool(chosen or url))
 
     @property

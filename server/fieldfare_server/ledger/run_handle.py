@@ -72,8 +72,7 @@ class RunHandle:
                 individual=run.accounting == odometers.INDIVIDUAL,
             )
             self._most: int = run.most or 0
-            # Without odometers both stay empty.
-            # Units of 2^-44 mu^2, by the index of the user in the population.
+            # Without odometers both stay empty. Units of 2^-44 mu^2, by the index of the user in the population.
             self._caps = self._taken = np.zeros(0, dtype=np.int64)
             if self._run.individual:
                 self._caps = odometer_tables.caps(connection, run.seq, population.users)

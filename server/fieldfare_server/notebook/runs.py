@@ -146,7 +146,7 @@ class SimulatedRun:
     def statement(self) -> Statement:
         """Return the privacy statement: `.to_markdown()`, `.to_html()`, `.to_json()`; a notebook shows it."""
         with Ledger.open(self.home.ledger) as ledger, ledger.snapshot() as snapshot:
-            return privacy_statement(snapshot, self.id)
+            return privacy_statement(snapshot, self.id, self.home.root)
 
     def certificate(self) -> bytes:
         """Return what a stranger checks with `docs/check_certificate.py`: canonical JSON that names no user.

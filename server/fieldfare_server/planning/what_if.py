@@ -50,6 +50,9 @@ Fewer would not reach the leak that one run of a population may take."""
 
 MOST_BANDS: Final = 16  # of a plan that a request turns into a banded one
 
+UNJUDGED: Final = (
+    "Not judged, as no row tells the model's size: whether noise drowns the signal. `fieldfare plan` does."
+)
 _KEPT = 64
 # The newest prices by digest of the plan and resolution. Written under `_ONE`.
 _PRICES: dict[tuple[str, float], tuple[Cost, Bound]] = {}
@@ -62,7 +65,7 @@ class WhatIfCost:
 
     cost: Cost
     admission: Admission | None  # None: it would be refused
-    refusal: str
+    refusal: str  # why; or what was not judged of a plan that fits
     nearest: str
     # How the cost was computed. Any other way than "as charged" gives more than a run of this plan costs.
     bound: Bound = "as charged"
@@ -98,6 +101,7 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
         BadInput: the changed plan is impossible, takes too long to price here, or another is being priced.
     """
     table = changed(stored, changes)
+    table["privacy"].setdefault("rounding", "none")  # which a stored plan leaves out, as plans of before the key do
     plan = Plan.parse({key: value for key, value in table.items() if key not in RUN_KEYS})
     longest = LONGEST.get(plan.mechanism.kind, LONGEST_OF_OTHERS)
     if plan.run.rounds > longest:
@@ -105,8 +109,8 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
         raise TooLarge(f"run.rounds = {plan.run.rounds}", why, f"{longest}, or `fieldfare plan`")
     resolution, before = float(stored.get(RESOLUTION, 0.0)), Plan.stored(stored)
     cost, bound = _priced(plan, resolution)
-    numel = 1
-    if resolution and not plan.draws_its_price and plan.digest() != before.digest():
+    numel, other = 1, plan.digest() != before.digest()
+    if resolution and not plan.draws_its_price and other:
         # More rounds leave more open of the same model, whose size follows from what its run was charged.
         charged = resolution_of(_priced(before, resolution)[0])
         while charged(numel) < resolution and numel < 2**40:  # more than any model has
@@ -116,7 +120,8 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
         made = admit(plan, cost, ledger)
         # An app of Flower's own is warned of noise above its signal, and not refused.
         require_signal(cost, round(numel / 1.02), accepted=not plan.run.task)
-        return WhatIfCost(cost, made, "", "", bound)
+        unjudged = other and numel == 1 and plan.run.task and not plan.run.accept_noise
+        return WhatIfCost(cost, made, UNJUDGED if unjudged else "", "", bound)
     except Refused as refused:
         return WhatIfCost(cost, None, refused.why, refused.nearest, bound)
 

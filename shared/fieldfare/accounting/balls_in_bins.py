@@ -138,8 +138,7 @@ def mode_products(mechanism: Mechanism, bins: int, rounds: int | None = None) ->
 
     Raises `BadInput` where a row of C is drawn before a round that it contains: the proof goes row by row.
     """
-    # Entries by their size: a user's updates may point anywhere, so no cancellation between columns is
-    # counted on.
+    # Entries by their size: a user's updates may point anywhere, so no cancellation between columns is counted on.
     c = np.abs(mechanism.strategy_matrix(mechanism.rounds if rounds is None else rounds))
     births = np.array([mechanism.birth(row) for row in range(len(c))])
     rows, columns = np.nonzero(c)

@@ -95,8 +95,7 @@ def calibrate(
         high, low = low, low / 2
     if cost(math.exp(math.log(high))) > epsilon:  # high is the least already, to the last bit: nothing is amplified
         return high
-    # Smooth and falling in log sigma. The root finder may stop on either side; only the upper one is enough
-    # noise.
+    # Smooth and falling in log sigma. The root finder may stop on either side; only the upper one is enough noise.
     root = scipy.optimize.brentq(
         lambda log: math.log(cost(math.exp(log)) / epsilon), math.log(low), math.log(high), xtol=_RELATIVE / 4
     )

@@ -98,8 +98,7 @@ class Composition:
         count = sum(times for _, times in parts)
         self.slack = _OUTSIDE + _ROUNDING + float(np.finfo(float).eps) * count
         bottom, top = _window(parts)
-        # What lies outside of the window wraps around the circle onto other losses: `_OUTSIDE` in `slack`
-        # pays for it.
+        # What lies outside of the window wraps around the circle onto other losses: `_OUTSIDE` in `slack` pays for it.
         size = 1 << max(1, (top - bottom).bit_length())
         probs = np.roll(_convolved(parts, size), (sum(p.lowest * n for p, n in parts) - bottom) % size)
         # Only losses above 0 count at an epsilon of at least 0.

@@ -119,8 +119,7 @@ def _newton_root(mu: float, target: float, high: float) -> float:
     By Newton's method, since equation (2) gives the slope as well: d log delta / d epsilon = -phi(x) R(x +
     mu) / delta.
     """
-    # A first guess from delta(epsilon) ~ phi(x) mu H(x), H(x) ~ 1 / (1 + x^2), for small mu; else from the
-    # bound.
+    # A first guess from delta(epsilon) ~ phi(x) mu H(x), H(x) ~ 1 / (1 + x^2), for small mu; else from the bound.
     x = high / mu - mu / 2
     for _ in range(3):
         x = math.sqrt(max(0.0, 2 * (math.log(mu) - math.log1p(x * x) - _LOG_ROOT_2PI - target)))

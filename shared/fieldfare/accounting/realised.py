@@ -94,8 +94,7 @@ class RealisedCharge:
         self._grown: tuple[int, Users, Growth] | None = None
         # Toeplitz and independent kinds give <C_i, C_j> of a round at once; the others are asked for patterns.
         fast = self._products is not None
-        # A planned charge of the other kinds takes a sensitivity each: few points stand for the rounds before
-        # them.
+        # A planned charge of the other kinds takes a sensitivity each: few points stand for the rounds before them.
         self._planned_every = 1 if fast else max(1, -(-mechanism.rounds // _PLANNED_POINTS))
         self._planned_at, self._planned_value = 0, PrivacyLoss()
         self._spent = PrivacyLoss()

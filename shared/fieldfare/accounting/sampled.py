@@ -240,8 +240,7 @@ def grid_for(mu_squared: float, events: Events) -> float | None:
         deviation = event.spread
         widest = max(widest, reach)
         rounds = 1 << max(0, event.count - 1).bit_length()
-        # Mean loss ~ variance / 2 per round; the composition's tails are cut at Chernoff bounds, 2 reach at
-        # most.
+        # Mean loss ~ variance / 2 per round; the composition's tails are cut at Chernoff bounds, 2 reach at most.
         total += min(rounds * min(deviation**2, reach), rounds * reach) + _TAIL * math.sqrt(rounds) * deviation + reach
         narrowest = min(narrowest, deviation)
     enough = min(COARSEST, max(_RELATIVE * narrowest, min(1e-4, 4 * _RELATIVE * narrowest)))
@@ -375,8 +374,7 @@ def poisson_losses(rate: float, noise_multiplier: float, step: float) -> tuple[D
         step: of the grid of losses.
     """
     reach = _reach(noise_multiplier)
-    # log(1 - q + q e^z) for |z| <= reach: the losses of the first order; the second order's are their
-    # negatives.
+    # log(1 - q + q e^z) for |z| <= reach: the losses of the first order; the second order's are their negatives.
     high = math.ceil(float(np.logaddexp(_log_complement(rate), math.log(rate) + reach)) / step)
     low = math.floor(float(np.logaddexp(_log_complement(rate), math.log(rate) - reach)) / step)
     grid = np.arange(low, high + 1, dtype=np.float64) * step

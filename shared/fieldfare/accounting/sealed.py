@@ -103,8 +103,7 @@ def mu_of_curve(epsilons: Floats, above: Floats) -> float:
     epsilons: from 0 on, shape (n,). above: bounds of delta at them. A true curve is convex in exp(epsilon),
     so the lower hull of bounds is a bound, and each segment of it is priced exactly.
     """
-    # As a function of x = exp(e): (0, 1), the swapped order at 1/x (delta(-e) = 1 - x + x delta'(e)), then
-    # the grid.
+    # As a function of x = exp(e): (0, 1), the swapped order at 1/x (delta(-e) = 1 - x + x delta'(e)), then the grid.
     x = np.concatenate([[0.0], np.exp(-epsilons[:0:-1]), np.exp(epsilons)])
     below = 1.0 - np.exp(-epsilons[:0:-1]) + np.exp(-epsilons[:0:-1]) * above[:0:-1]
     points = list(zip(x.tolist(), np.concatenate([[1.0], below, above]).tolist(), strict=True))

@@ -155,8 +155,7 @@ class _Search:
             slope = float(np.vdot(gradient, direction))
             if not slope < 0:
                 break
-            # The first direction has no scale yet: move no entry by more than a tenth of the least diagonal
-            # entry.
+            # The first direction has no scale yet: move no entry by more than a tenth of the least diagonal entry.
             step = 1.0 if self.pairs else 0.1 * float(np.diag(gram).min()) / max(float(np.abs(direction).max()), 1e-300)
             tried = self.search(gram, value, slope, direction, step)
             if tried is None:

@@ -59,8 +59,7 @@ class Exponentials:
         u = np.sqrt(-self.omega)
         eta, vectors = np.linalg.eigh(np.diag(self.theta) + np.outer(u, u))
         powers = np.power(eta[:, None], np.arange(max(n - 1, 0)))
-        # Rounding may lift a coefficient by its last bit where C is flat; the running minimum undoes exactly
-        # that.
+        # Rounding may lift a coefficient by its last bit where C is flat; the running minimum undoes exactly that.
         return np.minimum.accumulate(np.concatenate([[1.0], np.square(vectors.T @ u) @ powers])[:n])
 
 

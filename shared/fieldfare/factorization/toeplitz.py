@@ -219,8 +219,7 @@ def _fixed_order(c: Floats, period: int, k: int) -> Sensitivity:
     """
     signed, absolute = np.zeros(period), np.zeros(period)
     for distance in range(k):
-        # Entry x of the lag's inner products is the pair (x, x + lag): each belongs to the offset x mod
-        # period.
+        # Entry x of the lag's inner products is the pair (x, x + lag): each belongs to the offset x mod period.
         products = inner_products(c, distance * period)
         offset = np.arange(len(products)) % period
         weight = 2.0 if distance else 1.0

@@ -103,8 +103,7 @@ class _Maxima:
         self.block = b.bit_length() - 1
         self.offsets = _offsets(b, k, cell)
         spaced = np.concatenate([[0.0], np.cumsum(np.power(decay, float(b) * np.arange(k)))])
-        # Offsets are positions only where cell = 0; pushed participations do not tell the distance from the
-        # end.
+        # Offsets are positions only where cell = 0; pushed participations do not tell the distance from the end.
         late = np.power(decay, (b - 1 - self.offsets).astype(float)) if cell == 0 else np.ones(len(self.offsets))
         self.own = np.square(spaced[:, None] * late[None, :])
 

@@ -84,8 +84,7 @@ def _free(tail: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
         return _REFUSED_STEP, np.zeros(bands - 1)
     log_sensitivity, of_c = loss.log_sensitivity_squared(c)
     log_error, of_b = loss.log_error_squared(b)
-    # dB = -B dC B, so the gradient in c_j is -<B^T of_b, b shifted by j>; B^T is substitution from the last
-    # row up.
+    # dB = -B dC B, so the gradient in c_j is -<B^T of_b, b shifted by j>; B^T is substitution from the last row up.
     back = lfilter([1.0], c[:bands], of_b[::-1])[::-1]
     if bands <= _FEW:
         through_b = np.array([back[j:] @ b[: n - j] for j in range(1, bands)])
@@ -163,8 +162,7 @@ class ColumnNormalisedBanded(Mechanism):
         diagonal = best_separated(weights, separation, count)
         if count == 1 or separation >= self.bands:
             return Sensitivity(float(np.sqrt(diagonal)), "exact", "orthogonal columns" if count > 1 else "one column")
-        # Rounds that are d participations apart are at least d separation apart: largest[lag] covers all such
-        # pairs.
+        # Rounds that are d participations apart are at least d separation apart: largest[lag] covers all such pairs.
         largest = np.zeros(self.bands)
         for lag in range(min(self.bands, n) - 1, separation - 1, -1):
             largest[lag] = np.abs(self._products(lag, n)).max()
@@ -201,8 +199,7 @@ class ColumnNormalisedBanded(Mechanism):
     def prefix_row_norms(self, n: int | None = None) -> Floats:
         n = self._released(n)
         out = np.empty(n)
-        # While whole columns fit, D is constant and A B is Toeplitz. Only the last bands - 1 rows need single
-        # sums.
+        # While whole columns fit, D is constant and A B is Toeplitz. Only the last bands - 1 rows need single sums.
         flat = max(0, min(n, self.rounds - self.bands + 1))
         out[:flat] = self.column_norms[0] * toeplitz.prefix_row_norms(self._b[:flat]) if flat else 0.0
         row = np.zeros(n)

@@ -74,8 +74,7 @@ def _log_loss(tail: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
         return _REFUSED_STEP, np.zeros(bands - 1)
     log_sensitivity, of_c = loss.log_sensitivity_squared(c)
     log_error, of_b = loss.log_error_squared(b)
-    # dC = -C dB C, so the gradient in beta_j is -<C^T of_c, c shifted by j>; C^T is substitution from the
-    # last row up.
+    # dC = -C dB C, so the gradient in beta_j is -<C^T of_c, c shifted by j>; C^T is substitution from the last row up.
     back = lfilter([1.0], b[:bands], of_c[::-1])[::-1]
     through_c = np.array([back[j:] @ c[: n - j] for j in range(1, bands)])
     return log_sensitivity + log_error, of_b[1:bands] - through_c

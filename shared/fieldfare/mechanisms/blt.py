@@ -189,8 +189,7 @@ def _log_loss(variables: Floats, loss: PrefixLoss) -> tuple[float, Floats]:
     c, b = _cascade(p[0::2], p[1::2], n)
     log_sensitivity, of_c = loss.log_sensitivity_squared(c)
     log_error, of_b = loss.log_error_squared(b)
-    # r_k = sum_t of_c_t c_{t-1-k} - of_b_t b_{t-1-k}: then d(loss)/dt_i = sum_k t_i^k r_k, and minus that for
-    # h.
+    # r_k = sum_t of_c_t c_{t-1-k} - of_b_t b_{t-1-k}: then d(loss)/dt_i = sum_k t_i^k r_k, and minus that for h.
     size = scipy.fft.next_fast_len(2 * n, True)
     padded = np.zeros((4, size))
     padded[:, :n] = of_c, c, of_b, b

@@ -112,8 +112,7 @@ class Stamped(Mechanism):
         block = self.block if isinstance(self.block, ToeplitzMechanism) and self.block.monotone else None
         if isinstance(participation, IN_STEP) and k == -(-n // b):
             return self._fixed_order(b, n, exact=k == 1 or block is not None)
-        # Tight patterns change their residue from block to block, so only these sets are sure to contain
-        # them.
+        # Tight patterns change their residue from block to block, so only these sets are sure to contain them.
         free = isinstance(participation, Single | MinSeparation | Poisson)
         if block is not None and k > 1 and block.rounds % b:
             value = tight_patterns(block.strategy_coefs, lengths, b, k)

@@ -246,8 +246,7 @@ class OnlineTree(_Tree):
             if self.all_nodes
             else self._released_numbers.worst(*participation.separation_and_count(self.rounds), n)
         )
-        # What is released is a function of all nodes, so the bound on those holds too: the smaller of both is
-        # charged.
+        # What is released is a function of all nodes, so the bound on those holds too: the smaller of both is charged.
         if worst is None or worst[0] >= whole**2:
             return whole
         exact = worst[1] and isinstance(participation, Single | MinSeparation | Poisson)
@@ -275,8 +274,7 @@ class OnlineTree(_Tree):
             estimate = np.zeros(node_count(n))
             estimate[leaf] = 1.0
             for h in range(1, height + 1):
-                # Two estimates of one sum, the node's own and its two children's, weighted by their
-                # precision.
+                # Two estimates of one sum, the node's own and its two children's, weighted by their precision.
                 weight = own_weight(h)
                 estimate = (1.0 - weight) * (estimates[h - 1] + estimate)
                 estimate[leaf + h] = weight

@@ -184,8 +184,7 @@ class TriangularMechanism(MatrixMechanism):
     def _products(self, n: int) -> Floats:
         """Return |X_ij| from the first n rows of C, shape (n, n); that of the whole horizon is kept."""
         if n < self.rounds:
-            # Without signs: two updates of a user may point the same way or opposite ways, and either may add
-            # up.
+            # Without signs: two updates of a user may point the same way or opposite ways, and either may add up.
             return np.abs(self._c[:n, :n].T @ self._c[:n, :n])
         if self._whole is None:
             self._whole = np.abs(self._c.T @ self._c)

@@ -320,8 +320,7 @@ class SecureNoise:
         nonce = self._nonces[born]
         if len(nonce) != NONCE_BYTES:
             raise WrongForm(f"the nonce of round {born}", f"has {len(nonce)} bytes.", f"{NONCE_BYTES} bytes")
-        # Each nonce has a key of its own: two branches of a run that was put back never share the bits of a
-        # row.
+        # Each nonce has a key of its own: two branches of a run that was put back never share the bits of a row.
         return self._copy(hmac.digest(self._key, b"row" + nonce, "sha256"))
 
     def _nonce_digest(self) -> str:

@@ -172,12 +172,10 @@ def _table() -> _Table:
     stairs = half_widths()
     uniforms = np.full(PARTS, np.nan)
     uniforms[: len(stairs)] = stairs * 2.0**-63
-    # Piece i lies over [a_(i + 1), a_i], where g has the height of the first i stairs; the last one is the
-    # cap.
+    # Piece i lies over [a_(i + 1), a_i], where g has the height of the first i stairs; the last one is the cap.
     start, end, base = np.append(stairs[1:], 0.0), stairs, np.cumsum(0.5 / PARTS / stairs)
     width = end - start
-    # A line above the curve: its chord; below 1, where f is bent downwards, lifted by what its curvature adds
-    # at most.
+    # A line above the curve: its chord; below 1, where f is bent downwards, lifted by what its curvature adds at most.
     bend = np.maximum(np.abs(start**2 - 1) * density(start), np.abs(end**2 - 1) * density(end))
     lift = np.where(start < 1, width**2 / 8 * bend, 0.0) + 2.0**-50
     peak, low = density(start) - base + lift, density(end) - base + lift

@@ -120,8 +120,7 @@ class OnlineTreeStream(ChunkedStream):
         def apply(lo: int, z: Array, out: Array, kept: Array) -> None:
             out[:] = z
             for below, (weight, drawer) in enumerate(ancestors):
-                # The estimate of a node: its left child's (kept), plus its right child's (out), and its own
-                # value.
+                # The estimate of a node: its left child's (kept), plus its right child's (out), and its own value.
                 out += kept[below]
                 out *= 1.0 - weight
                 ops.draw(drawer, z, lo)

@@ -174,7 +174,9 @@ def test_a_what_if_says_whether_it_fits_and_writes_nothing(local: TestClient, li
     rows = live.rows
     small = local.get("/v1/populations/aircraft/what-if", params={"epsilon": 0.5}).json()
     large = local.get("/v1/populations/aircraft/what-if", params={"epsilon": 50.0}).json()
-    assert (small["fits"], small["why"]) == (True, None)
+    assert (small["fits"], small["why"]) == (True, what_if.UNJUDGED), "the ledger has no size of this model"
+    same = local.get("/v1/populations/aircraft/what-if", params={}).json()
+    assert (same["fits"], same["why"]) == (True, None), "the run itself was judged when it began"
     assert (large["fits"], "the budget is 8 " in large["why"]) == (False, True)
     assert "a run of epsilon" in large["nearest"]
     assert live.rows == rows

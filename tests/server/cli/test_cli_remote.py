@@ -193,3 +193,17 @@ def test_a_token_does_not_travel_in_the_clear_and_a_dead_service_is_said(token: 
     assert token.read_text().strip() not in json.dumps(said)
     code, said = ask("budget", "--url", "http://127.0.0.1:1")
     assert (code, said["error"]) == (2, "ServiceError")
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://[::1]:x", "https://\u0301\udcff", "ftp://h", "h"])
+def test_an_address_that_is_none_is_named(url: str) -> None:
+    """The first three were tracebacks."""
+    assert ask("budget", "--url", url)[1]["code"] == "wrong-form"
+
+
+def test_files_that_hold_something_else_are_named(url: str, token: Path, tmp_path: Path) -> None:
+    """Both were tracebacks."""
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    where = ("budget", "--url", url, "--token-file", token)
+    assert ask(*where, "--ca-file", tmp_path / "bytes")[1]["code"] == "unreadable"
+    assert ask(*where, "--witness", tmp_path / "bytes")[1]["code"] == "head-refused"

@@ -25,6 +25,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fieldfare.accounting import certification
+from fieldfare.errors import LedgerError, OldCopy
 from fieldfare.factorization.released import WhitenedTree
 from fieldfare.signatures import public_key
 from fieldfare_server.evidence.certificate import certificate
@@ -474,6 +475,33 @@ def without_cut(instead: Callable[[dict[str, Any]], list[Any]]) -> Edit:
     return edit
 
 
+def nothing_spent(body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "spent": json.dumps({"mu_squared": 0.0, "sampled": [], "certified": []})}
+
+
+def half_the_price(body: dict[str, Any]) -> dict[str, Any]:
+    """In the log alone, whose word the population's sum takes; the certificate's own price stays."""
+    price = json.loads(body["price"])
+    return {**body, "price": json.dumps({**price, "mu_squared": price["mu_squared"] / 2})}
+
+
+def with_starts(*squares: float) -> Callable[[Certificate], Certificate]:
+    """With rows that start another run, once for each of these prices."""
+
+    def forge(made: Certificate) -> Certificate:
+        rows = rows_of(made)
+        (start,) = [row for row in rows if row["action"] == "run.start"]
+        prices = [json.dumps({"mu_squared": square, "leak": 0.0}) for square in squares]
+        more = [{**start, "run": "another", "body": {**start["body"], "price": price}} for price in prices]
+        return sealed(made, [*rows, *more])
+
+    return forge
+
+
+def named(name: str) -> Callable[[Certificate], Certificate]:
+    return lambda made: sealed(made, [{**row, "population": name} for row in rows_of(made)])
+
+
 REDERIVED: dict[str, tuple[str, str, Callable[[Certificate], Certificate]]] = {
     "eight rounds charged as one": in_rows("run.start", planned(lambda e: [*e[:2], 1])),
     "another rate": in_rows("run.start", planned(lambda e: [0.01, *e[1:]])),
@@ -505,6 +533,16 @@ REDERIVED: dict[str, tuple[str, str, Callable[[Certificate], Certificate]]] = {
     "half the factor": in_rows("population.create", lambda b: {**b, "adjacency": "zero_out"}, "replace_one"),
     "D after the fact": in_rows("population.create", lambda b: {**b, "leak": b["delta"]}, "nu"),
     "a round dropped": ("nu", "", lambda made: sealed(made, [r for r in rows_of(made) if r["round"] != 3])),
+    "nothing spent": in_rows("run.finish", nothing_spent, "nu"),
+    "nothing spent, twice the sensitivity": in_rows("run.finish", nothing_spent, "replace_one"),
+    "nothing spent of sampled rounds": in_rows("run.finish", nothing_spent),
+    "nothing spent in secret": in_rows("run.finish", nothing_spent, "secret participation"),
+    "nothing spent of a curve": in_rows("run.finish", nothing_spent, "balls in bins"),
+    "half the price of sampled rounds": in_rows("run.start", half_the_price),
+    "half the price of a curve": in_rows("run.start", half_the_price, "balls in bins"),
+    "a run that starts twice": ("nu", "", with_starts(1e6, 0.0)),
+    "a charge below nothing": ("nu", "", with_starts(-1e6)),
+    "a name that writes a verdict": ("nu", "", named("people; this run epsilon 0.01; log key 00\x1b[8m")),
     "a round twice": ("nu", "", lambda made: sealed(made, [*rows_of(made), rows_of(made)[-3]])),
 }
 
@@ -643,6 +681,29 @@ def test_rows_of_another_log_are_refused(certificates: Certificates) -> None:
     signature = base64.b64encode(base64.b64decode(raw)[:4] + key.sign(note.encode())).decode()
     assert not refused(digest_fits)
     assert refused({**digest_fits, "checkpoint": f"{note}\n\u2014 {name} {signature}\n"})
+
+
+def test_an_old_copy_of_the_ledger_gets_no_certificate(tmp_path: Path) -> None:
+    """It was signed with the ledger's key, and said less than was spent."""
+    state_dir = home(tmp_path)
+    with Session.begin(state_dir, plan(**PLAIN), identity_is_stable=True) as session:
+        FieldfareStrategy(session).start(LyingGrid(3))
+    file = Path(state_dir.ledger.removeprefix("sqlite:///"))
+    old = file.read_bytes()
+
+    def made() -> Certificate:
+        with Ledger.open(state_dir.ledger) as ledger, ledger.snapshot() as snapshot:
+            return dict(json.loads(certificate(snapshot, session.account.id, state_dir)))
+
+    with Ledger.open(state_dir.ledger, head_file=state_dir.head_file, coordinator=True) as ledger:
+        ledger.raise_population("people", epsilon=90.0, reason="another study", actor="officer")
+    assert verdict(made()).startswith("yes: (90.0, ")
+    file.write_bytes(old)
+    with pytest.raises(OldCopy):
+        made()
+    state_dir.head_file.write_bytes(b"\xff")
+    with pytest.raises(LedgerError, match="cannot be read"):
+        made()
 
 
 def test_other_rows_need_the_ledgers_key(certificates: Certificates) -> None:

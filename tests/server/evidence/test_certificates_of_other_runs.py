@@ -168,6 +168,8 @@ FORGERIES: dict[str, tuple[str, Callable[[Certificate], Certificate]]] = {
         "hidden",
         with_plan(lambda p: p.update(charged_resolution=p["charged_resolution"] * 9)),
     ),
+    "a resolution below nothing": ("metrics", with_plan(lambda p: p.update(charged_resolution=-1.0))),
+    "an adjacency that there is not": ("metrics", with_plan(lambda p: p["privacy"].update(adjacency="remove_none"))),
     "metrics without noise": ("metrics", with_plan(lambda p: p["privacy"].update(noise_multiplier=99.0))),
 }
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fieldfare as ff
-from fieldfare.errors import BadInput, BudgetRefused
+from fieldfare.errors import BadInput, BudgetRefused, Refused
 from fieldfare_server.cli.application import application
 from fieldfare_server.files.home import StateDirectory
 from support.flower_app import vector_app, vector_arrays
@@ -70,6 +70,32 @@ def test_names_come_first(account: Path, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("FIELDFARE_HOME", str(tmp_path / "named"))
     assert StateDirectory.of() == StateDirectory(tmp_path / "named", "postgresql://host/db")
     assert StateDirectory.of("here", "sqlite://").root == tmp_path / "first" / "here"
+
+
+@pytest.mark.usefixtures("account")
+def test_a_file_for_the_ledgers_url_that_holds_no_text_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "url").write_bytes(b"\xff\xfe\x00")
+    monkeypatch.setenv("FIELDFARE_LEDGER_FILE", str(tmp_path / "url"))
+    with pytest.raises(BadInput, check=coded("unreadable", "FIELDFARE_LEDGER_FILE")):
+        StateDirectory.of()
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("postgresql://u@127.0.0.1:1/x?password=SECRET", "database-away"),
+        ("mysql://u@h/d?password=SECRET", "ledger-database-kind"),
+        ("postgresql://u:SECRET@[::/d", "ledger-url"),
+    ],
+)
+def test_no_refusal_shows_a_password_wherever_the_url_has_it(url: str, code: str) -> None:
+    """In the query libpq takes one too, and every message about the ledger showed it. The last one was a traceback."""
+    with pytest.raises(Refused) as refused:
+        ff.Ledger.open(url, patience=0.0)
+    assert refused.value.code == code
+    assert "SECRET" not in str(refused.value)
 
 
 @pytest.mark.parametrize("left", ["ledger.sqlite3", "ledger.head"])

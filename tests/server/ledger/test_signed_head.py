@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -218,7 +219,11 @@ def test_verify_takes_a_head_from_outside(tmp_path: Path) -> None:
     where = ["--home", str(tmp_path / "other"), "--ledger", f"sqlite:///{old}"]
     refused = run(program, ["verify", *where, "--head", str(kept), "--json"])
     assert refused.exit_code == 2
-    assert "was seen once" in refused.output
+    # It was two documents: what was checked, and the refusal.
+    said = json.loads(refused.stdout)
+    assert (said["ok"], said["code"], said["exit_code"]) == (False, "ledger-error", 2)
+    assert "was seen once" in said["fault"]
+    assert said["checked"]["audit"] > 0
     assert not (tmp_path / "other" / "ledger.head").exists(), "a ledger that does not fit is not held"
     unknown = run(program, ["verify", *where, "--head", str(head(3))])
     assert unknown.exit_code == 2

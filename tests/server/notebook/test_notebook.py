@@ -100,6 +100,14 @@ def test_runs_have_tables_plots_models_statements_and_certificates(runs: Any) ->
     assert [len(axes.lines) for axes in runs[0].plot().axes] == [1, 2]
 
 
+def test_a_statement_shows_what_an_optimiser_decided() -> None:
+    """The strategy's file is at hand, and the statement said that it is not; `fieldfare report` showed its noise."""
+    (run,) = ff.simulate(plan_of({"kind": "blt", "buffers": 2}), population="demo", budget=20, progress=False)
+    shown = run.statement().to_json()
+    assert shown["noise_multiplier"] == pytest.approx(ff.price(run.plan).noise_multiplier)
+    assert isinstance(shown["sensitivity"], float)
+
+
 def test_runs_are_a_sequence_that_a_notebook_shows(runs: Any) -> None:
     assert [run.id for run in runs[::-1]] == [runs[1].id, runs[0].id]
     assert repr(runs).startswith("Runs(\n  Run(nu: epsilon 8, accuracy ")

@@ -34,11 +34,12 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.state.admission import count
 from fieldfare_server.notebook.simulation import _prepare
 from fieldfare_server.planning.admission import admit
-from fieldfare_server.planning.what_if import changed, what_if
+from fieldfare_server.planning.what_if import UNJUDGED, changed, what_if
 from fieldfare_server.run.presence.selection import Selector
 from fieldfare_server.run.pricing import price_with_model
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
+from fieldfare_server.run.signal import require_signal
 from support.federation import USERS, LyingGrid, TinyTask, home, plan
 from support.refusals import coded
 
@@ -297,6 +298,25 @@ def test_what_if_refuses_noise_above_the_signal_as_simulate_does(tmp_path: Path)
     assert not drowned.fits
     assert "as long as all updates together" in drowned.refusal
     assert "run.accept_noise = true" in drowned.nearest
+
+
+@pytest.mark.parametrize("rounding", ["grid", "none", "discrete"])
+def test_what_if_says_that_it_does_not_know_the_size_of_a_model(rounding: str, tmp_path: Path) -> None:
+    """It said "It fits" of a plan that `plan` and `simulate` refuse: only what a grid costs tells the model's size."""
+    state, tree = home(tmp_path), {"kind": "tree", "estimator": "plain"}
+    a_plan = plan(run__noise_seed=None, run__accept_noise=None, privacy__rounding=rounding, mechanism=tree)
+    run_to_end(state, a_plan, 1)
+    with Ledger.open(state.ledger) as ledger:
+        (run,) = ledger.runs().items
+        found = what_if(run.plan, {"epsilon": 0.3}, ledger)
+        with pytest.raises(BadInput, check=coded("signal-below-noise", "signal")):
+            require_signal(price_with_model(found.cost.plan))
+        assert found.fits is (rounding != "grid")
+        assert found.fits is (found.refusal == UNJUDGED)
+        assert found.cost.plan.privacy.rounding == rounding, "a stored plan leaves out the one that was there before"
+        assert what_if(run.plan, {}, ledger).refusal == ""
+        accepted = {**run.plan, "run": {**run.plan["run"], "accept_noise": True}}
+        assert what_if(accepted, {"epsilon": 0.3}, ledger).refusal == ""
 
 
 def test_what_if_refuses_rounds_and_cohorts_that_the_users_cannot_fill(tmp_path: Path) -> None:

@@ -45,9 +45,12 @@ def understood(url: str) -> URL:
         what = "ledger URL" if "@" in url else f"ledger {shown!r}"  # a URL may have a password
         raise BadInput(what, why, near, code="ledger-path-encoding")
     try:
-        return make_url(url if "://" in url else f"sqlite:///{url}")
-    except ArgumentError:
+        parsed = make_url(url if "://" in url else f"sqlite:///{url}")
+    except (ArgumentError, ValueError):
         raise BadInput("ledger URL", "cannot be understood.", "sqlite:///ledger.sqlite3", code="ledger-url") from None
+    if isinstance(secret := parsed.query.get("password"), str):  # in its own place it is hidden where URLs are shown
+        parsed = parsed.difference_update_query(["password"]).set(password=secret)
+    return parsed
 
 
 class Database:

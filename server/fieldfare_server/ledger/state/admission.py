@@ -118,8 +118,7 @@ def count(room: Units, demand: Demand, newcomer_room: int = 0) -> Counted:
         newcomer_room: of each of `demand.newcomers`.
     """
     costs = np.asarray(demand.costs, dtype=np.int64)
-    # costs[i] is the most that i + 1 participations cost, so the place of a user's room says how many it pays
-    # for.
+    # costs[i] is the most that i + 1 participations cost, so the place of a user's room says how many it pays for.
     new = int(np.searchsorted(costs, newcomer_room, side="right"))
     pays = np.concatenate([np.searchsorted(costs, room, side="right"), np.full(demand.newcomers, new)])
     return Counted(

@@ -192,8 +192,7 @@ class State:
         run.attempts[key] = FoldedAttempt(row)
         if row.state == "open":
             run.open = key
-            # A masked round is open twice: with its cohort, and with its set final (`closing`). It is one
-            # attempt.
+            # A masked round is open twice: with its cohort, and with its set final (`closing`). It is one attempt.
             run.tries += not row.closing
             self.counts["rounds"] += not row.closing
             return
