@@ -20,6 +20,7 @@ from fieldfare_server.deployment.submit import FlowerError, environment, program
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger, new_run_id, this_process
+from fieldfare_server.ledger.holders import SIMULATION
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def _mark_interrupted(home: StateDirectory, run_id: str) -> None:
         except BadInput:
             raise FlowerError(f"run {run_id} was interrupted before it began: nothing was charged.") from None
         key = RunFiles(home.root, run_id, keep=2).key()
-        holder = f"interrupt@{this_process()}"
+        holder = f"{SIMULATION}@{this_process()}"
         handle = ledger.resume_run(run_id, key_commitment=key_commitment(key), holder=holder, wait=home.lease_patience)
         handle.hand_back("interrupted")
 

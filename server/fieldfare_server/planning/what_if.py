@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from fieldfare.cost import Cost
-from fieldfare.costing import cost_of, cost_without_amplification, privatiser_of
+from fieldfare.costing import cost_of, cost_without_amplification
 from fieldfare.errors import NotNow, Refused, TooLarge
 from fieldfare.names import RESOLUTION
 from fieldfare.participation import BMinSep
@@ -30,6 +30,7 @@ from fieldfare.plan import RUN_KEYS, Plan
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.planning.admission import Admission, admit
 from fieldfare_server.planning.bound import Bound
+from fieldfare_server.run.pricing import resolution_of
 from fieldfare_server.run.signal import require_signal
 
 # Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit.
@@ -107,10 +108,10 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
     numel = 1
     if resolution and not plan.draws_its_price and plan.digest() != before.digest():
         # More rounds leave more open of the same model, whose size follows from what its run was charged.
-        charged = _resolution_of(_priced(before, resolution)[0])
+        charged = resolution_of(_priced(before, resolution)[0])
         while charged(numel) < resolution and numel < 2**40:  # more than any model has
             numel = math.ceil(1.02 * numel)
-        cost, bound = _priced(plan, _resolution_of(cost)(numel) * (1 + 2.0**-9))
+        cost, bound = _priced(plan, resolution_of(cost)(numel) * (1 + 2.0**-9))
     try:
         made = admit(plan, cost, ledger)
         # An app of Flower's own is warned of noise above its signal, and not refused.
@@ -118,19 +119,6 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
         return WhatIfCost(cost, made, "", "", bound)
     except Refused as refused:
         return WhatIfCost(cost, None, refused.why, refused.nearest, bound)
-
-
-def _resolution_of(cost: Cost) -> Callable[[int], float]:
-    """Return, by numbers of a sum, what a run at `cost` is charged for the resolution of floats, as in `costing`."""
-    norms, sampled = cost.mechanism.row_norms(), cost.sampling
-    span = np.full(sampled.groups, norms.max()) if sampled.holds else norms
-    mu = 0.0 if sampled.holds or cost.plan.draws_its_price else cost.sensitivity / cost.noise_multiplier
-
-    def taken(numel: int) -> float:
-        r = privatiser_of(cost.plan, cost, numel).resolution(numel, span)
-        return (2 * mu + r) * r
-
-    return taken
 
 
 def _priced(plan: Plan, resolution: float) -> tuple[Cost, Bound]:

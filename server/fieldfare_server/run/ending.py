@@ -76,8 +76,7 @@ def destroy_left_behind(home: StateDirectory, ledger: Ledger, actor: str) -> lis
 
 
 def destroy(home: StateDirectory, ledger: Ledger, run_id: str, actor: str) -> None:
-    """Destroy key, noise state and checkpoints of the ended run `run_id`, its model first where there is none
-    yet.
+    """Destroy key, noise state and checkpoints of the ended run `run_id`; first its model is written, if need be.
 
     Raises:
         BadInput: the run has not ended.

@@ -26,8 +26,7 @@ class LeaseKeeper:
     """Renews a lease at regular intervals from `start` until `stop`."""
 
     def __init__(self, renew: Callable[[], None], every: float, longest: float = LONGEST) -> None:
-        """every: seconds between renewals. longest: seconds without `note_progress` after which the thread
-        ends.
+        """every: seconds between renewals. longest: seconds without `note_progress` until the thread ends.
 
         A `LedgerError` of `renew` is logged and the call repeated: the session's next write meets the same
         error.

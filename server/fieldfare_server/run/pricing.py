@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import replace
 from typing import overload
+
+import numpy as np
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.individual import UNIT, Demand
@@ -37,6 +39,19 @@ def stated_noise(plan: Plan, cost: Cost, schema: Schema) -> dict[str, float]:
     if cells := privatiser_of(plan, cost, numel).cells:
         stated |= {"scale": cells, "values": numel * plan.run.rounds}
     return stated
+
+
+def resolution_of(cost: Cost) -> Callable[[int], float]:
+    """Return, by numbers of a sum, what a run at `cost` is charged for the resolution of floats, as in `costing`."""
+    norms, sampled = cost.mechanism.row_norms(), cost.sampling
+    span = np.full(sampled.groups, norms.max()) if sampled.holds else norms
+    mu = math.sqrt(max(0.0, cost.loss.mu_squared - cost.resolution))  # of the noise; 0 of sampled and certified rounds
+
+    def taken(numel: int) -> float:
+        r = privatiser_of(cost.plan, cost, numel).resolution(numel, span)
+        return (2 * mu + r) * r
+
+    return taken
 
 
 def demand_of(plan: Plan, cost: Cost) -> Demand | None:

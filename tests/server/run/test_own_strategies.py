@@ -432,3 +432,12 @@ def test_a_subclass_whose_methods_would_never_be_called_is_refused_when_it_is_ma
         def save(self) -> None: ...
 
     assert Mine.__mro__[1] is ff.PrivateStrategy
+
+
+def test_each_start_of_a_strategy_asks_its_base_anew(tmp_path: Path) -> None:
+    """Round 1 of the second run was told what round 1 of the first was."""
+    app, seen = listening()
+    private = make(tmp_path, base=FedAvg(fraction_evaluate=0.0))
+    for lr in (0.1, 0.2):
+        private.start(ff.LocalGrid(app, 3, {}), vector_arrays(), num_rounds=1, train_config=ConfigRecord({"lr": lr}))
+    assert [told["lr"] for told in seen] == [0.1] * 3 + [0.2] * 3

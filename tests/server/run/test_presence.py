@@ -18,6 +18,7 @@ from flwr.app import Message
 from safetensors import safe_open
 
 from fieldfare.errors import BadInput
+from fieldfare.participation import Adjacency
 from fieldfare.plan import Plan
 from fieldfare.schema import Schema
 from fieldfare_client.app import app as client_app
@@ -30,12 +31,15 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.schedule import Schedule
 from fieldfare_server.ledger.views import PopulationView, RunView
 from fieldfare_server.run.presence import presence
+from fieldfare_server.run.private.strategy import PrivateStrategy
 from fieldfare_server.run.round.aggregation import Aggregate
+from fieldfare_server.run.round.own_model import OwnModel
+from fieldfare_server.run.round.roles import Roles
 from fieldfare_server.run.round.rounds import Rounds
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.clock import FakeClock
-from support.federation import USERS, LyingGrid, plan
+from support.federation import USERS, LyingGrid, home, plan
 from support.refusals import coded
 
 ROUNDS = 3
@@ -382,3 +386,28 @@ def test_checkpoint_digests_are_blinded(tmp_path: Path) -> None:
             with safe_open(file, "pt") as opened:
                 text = json.dumps(opened.metadata())
             assert re.search(r"blind[\\\": ]+[0-9a-f]{32}", text)
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "zero_out"])
+@pytest.mark.parametrize("way", ["keywords", "plan", "resume"])
+def test_a_start_waits_for_somebody_only_where_presence_is_public(
+    way: str, adjacency: Adjacency, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A strategy with `plan=`, or one that goes on, waited for its first node whatever its plan hides."""
+    keywords: dict[str, Any] = {"noise_multiplier": 4.0, "delta": 1e-5, "population": "people", "cohort": 4}
+    keywords |= {"adjacency": adjacency, "mechanism": "independent", "rounds": 2}
+    keywords |= {"participation": {"scheme": "poisson", "rate": 0.2}}
+    state = home(tmp_path, adjacency=adjacency)
+    made = Plan(**keywords)
+    given: dict[str, dict[str, Any]] = {"keywords": keywords, "plan": {"plan": made}, "resume": {"resume": "one"}}
+    model = OwnModel({"w": np.zeros(3, np.float32)}, Roles({"w": "trained"}, {}))
+    with pytest.raises(KeyboardInterrupt), Session.begin(state, made, True, run_id="one", model=model):
+        raise KeyboardInterrupt
+    waited: list[float] = []
+    monkeypatch.setattr("fieldfare_server.run.private.strategy.NODE_POLL", 0.01)
+    monkeypatch.setattr("fieldfare_server.run.private.strategy.time.sleep", waited.append)
+    nobody = LocalGrid(client_app, 1)
+    monkeypatch.setattr(nobody, "get_nodes", list, raising=False)
+    strategy = PrivateStrategy(**given[way], home=state.root)
+    assert strategy._look(nobody, 0.05).nodes == []
+    assert bool(waited) == (adjacency == "zero_out")

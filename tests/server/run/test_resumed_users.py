@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -14,6 +15,7 @@ import fieldfare as ff
 from fieldfare.errors import BadInput, WrongForm
 from fieldfare.plan import Plan
 from fieldfare_server.cli.application import application
+from fieldfare_server.deployment.simulation import _mark_interrupted
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -21,7 +23,7 @@ from fieldfare_server.ledger.holders import SIMULATION
 from fieldfare_server.planning.questions import Asked
 from fieldfare_server.run.session import Session
 from support.federation import USERS as USERS_OF_TINY
-from support.federation import home
+from support.federation import TinyTask, home
 from support.refusals import coded
 
 PLAN = {
@@ -50,6 +52,19 @@ def test_other_users_do_not_resume_a_run_and_leave_it_to_its_own(tmp_path: Path,
     with Ledger.open(where.ledger) as ledger:
         assert ledger.run(run).ended_at is None
     interrupt(Session.resume(where, run, True, users=lambda _: USERS[::-1]))
+
+
+def test_a_larger_model_does_not_resume_a_run_that_is_charged_for_a_smaller_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first checkpoint, which names a schema, the floats of its noise were charged for too few numbers."""
+    where = home(tmp_path, epsilon=200.0)
+    run = interrupt(Session.begin(where, Plan.parse(PLAN), True))
+    with monkeypatch.context() as edited:
+        edited.setattr(TinyTask, "build_model", lambda self: torch.nn.Sequential(torch.nn.Linear(3, 1000)))
+        with pytest.raises(BadInput, check=coded("differs", f"the model of run {run}", "4000 numbers")):
+            Session.resume(where, run, True)
+    interrupt(Session.resume(where, run, True))
 
 
 def goes_on(where: StateDirectory, run: str) -> list[Callable[[], object]]:
@@ -93,6 +108,16 @@ def test_a_simulation_does_not_go_on_with_the_users_of_nodes(tmp_path: Path) -> 
     with pytest.raises(BadInput, check=coded("other-users", f"simulate --resume {simulated}")):
         Session.resume(where, simulated, True)
     interrupt(Session.resume(where, simulated, True, SIMULATION))
+
+
+def test_a_simulation_under_flower_that_was_interrupted_is_left_to_resume(tmp_path: Path) -> None:
+    """Who noted that its coordinator is gone was taken for a federation, and Ctrl-C ended in a refusal."""
+    where = home(tmp_path, epsilon=200.0)
+    run = interrupt(Session.begin(where, Plan.parse(PLAN), True, SIMULATION))
+    _mark_interrupted(where, run)
+    with Ledger.open(where.ledger) as ledger:
+        assert (ledger.run(run).state, ledger.run(run).message) == ("interrupted", "interrupted")
+    interrupt(Session.resume(where, run, True, SIMULATION))
 
 
 def test_rows_that_cannot_be_read_are_not_quoted_in_the_ledger(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from fieldfare.errors import Interrupted
 from fieldfare.noise import SecureNoise
+from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from support.federation import LyingGrid, home, plan
+from support.federation import JOINED_ONCE, LyingGrid, TinyTask, home, plan
 
 
 def test_a_round_is_written_then_charged_then_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +38,38 @@ def test_a_round_is_written_then_charged_then_shown(tmp_path: Path, monkeypatch:
         FieldfareStrategy(session).start(LyingGrid(2))
     # `next_round` is that of the model that can be seen: it moves after all three.
     assert steps == [(name, t) for t in range(6) for name in ("write", "commit_round", "promote")]
+
+
+@pytest.mark.parametrize("groups", [False, True], ids=["one by one", "in groups"])
+def test_what_a_score_that_fails_quotes_of_the_model_is_charged_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: bool
+) -> None:
+    """Its text went into error and ledger, the run ended without a charge, and the next one told the sum again."""
+
+    def quotes(self: TinyTask, model: torch.nn.Module) -> dict[str, float]:
+        raise ValueError(f"bias {float(model.state_dict()['0.bias'])!r}")
+
+    monkeypatch.setattr(TinyTask, "evaluate", quotes)
+    where = home(tmp_path, epsilon=200.0)
+    run, released = "", []
+    for number in (1, 2):
+        begun = plan(**JOINED_ONCE, run__min_reports=4)
+        session = Session.resume(where, run, True) if run else Session.begin(where, begun, identity_is_stable=True)
+        run = session.account.id
+        if groups:
+            session.account.begin_groups()
+        with pytest.raises(Interrupted, match="bias ") as told, session:
+            FieldfareStrategy(session, released.append).start(LyingGrid(2))
+        assert f"bias {float(session.params[-1])!r}" in str(told.value)
+        with Ledger.open(where.ledger) as ledger:
+            view = ledger.run(run)
+            assert (view.next_round, view.state) == (number, "interrupted")
+            assert view.spent_epsilon > 0
+            assert ledger.rounds(run).items[-1].statistics["score"] is None
+    assert [(report.round, report.score) for report in released] == [(0, None), (1, None)]
+    with Session.resume(where, run, True) as session:  # its last round is charged and shown: only its end is left
+        FieldfareStrategy(session).start(LyingGrid(2))
+    assert session.ended
 
 
 def test_poisson_coins_are_secret_and_of_this_round_and_attempt_only(monkeypatch: pytest.MonkeyPatch) -> None:

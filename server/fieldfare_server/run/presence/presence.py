@@ -120,8 +120,7 @@ class Presence:
         return
 
     def select(self) -> Users | None:
-        """Wait for the moment at which the next round can open; return its cohort, None where users are
-        waited for.
+        """Wait for the moment at which the next round can open; return its cohort, None while users are awaited.
 
         Raises:
             NotEnoughUsers: too few users may take part, and no time brings more.

@@ -114,7 +114,7 @@ class Base:
         if not unevaluated:
             log.info("base %s: no node evaluates, for its metrics would leave un-noised", kind.__name__)
         self._strategy = strategy
-        self._made: tuple[int, ConfigRecord] | None = None
+        self._made: tuple[int, ConfigRecord, ConfigRecord] | None = None  # the number, what `config` was, the record
 
     @property
     def keys(self) -> tuple[str, str]:
@@ -127,10 +127,9 @@ class Base:
             self._strategy.summary()
 
     def configure(self, number: int, arrays: ArrayRecord, config: ConfigRecord) -> ConfigRecord:
-        """Return the ConfigRecord of round `number`, from 1: what `configure_train` of the base makes of
-        `config`, in place.
+        """Return round `number`'s ConfigRecord, from 1: what the base's `configure_train` makes of `config`.
 
-        It is asked once a round, however often the round is tried.
+        It is asked once a round, however often the round is tried, and changes `config` in place.
 
         Args:
             arrays: the released model, all arrays.
@@ -140,13 +139,13 @@ class Base:
             BadInput: it asks nobody, changes the arrays, adds records, or says different things to different
                 nodes.
         """
-        if self._made is None or self._made[0] != number:
+        if self._made is None or self._made[0] != number or self._made[1] is not config:
             whole = dict(arrays)
             grid = _NoNodes(max(1, self._strategy.min_train_nodes, self._strategy.min_available_nodes))
             with _without_its_sample():
                 messages = list(self._strategy.configure_train(number, arrays, config, grid))
-            self._made = number, self._read(number, messages, whole)
-        return ConfigRecord(dict(self._made[1]))
+            self._made = number, config, self._read(number, messages, whole)
+        return ConfigRecord(dict(self._made[2]))
 
     def _read(self, number: int, messages: list[Message], arrays: Mapping[str, Any]) -> ConfigRecord:
         where = f"{type(self._strategy).__name__}.configure_train, round {number}"

@@ -39,8 +39,7 @@ def log_start(plan: Plan, arrays: ArrayRecord, config: ConfigRecord, evaluation:
 
 
 def log_summary(plan: Plan, model: OwnModel, dialect: str, kind: Kind, home: Path) -> None:
-    """Log the summary of a run: the plan's public shape, the roles of arrays, and what users should know of
-    them.
+    """Log a run's summary: the plan's public shape, the roles of arrays, and what users should know of them.
 
     Args:
         dialect: "plain" or "cohort".

@@ -443,9 +443,9 @@ class PrivateStrategy(Strategy, metaclass=Shown):
 
     def _look(self, grid: Grid, timeout: float | None) -> There:
         """Return who is there. Waits for the first node, at most as long as for a round."""
-        adjacency = self._given.get("adjacency", "zero_out")
+        plan = self._stored_plan() or self._make_plan(None, timeout, None, default=2048)
         deadline = time.monotonic() + (timeout or 600.0)
-        while not (nodes := list_nodes(grid)) and not hides_presence(adjacency) and time.monotonic() < deadline:
+        while not (nodes := list_nodes(grid)) and not plan.presence_is_secret and time.monotonic() < deadline:
             log.info("Waiting for nodes to connect")
             time.sleep(NODE_POLL)
         before = 0
@@ -480,9 +480,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         return plan, model
 
     def _stored_plan(self) -> Plan | None:
-        """Return the plan of the run to continue; None for a new run. Raises `BadInput` where the keywords
-        make another.
-        """
+        """Return the plan of the run to continue; None for a new run. Raises `BadInput` where keywords differ."""
         if not (wanted := self._wanted):
             return None
         try:

@@ -59,8 +59,7 @@ class Commits:
         self._held_noise: tuple[dict[str, torch.Tensor], StreamFacts] = {}, {}
 
     def commit(self, opened: OpenRound, record: RoundRecord, made: Released, show: Show) -> None:
-        """Make a round durable, then show it: now, or at the end of its group. Raises as
-        `Rounds.commit_round`.
+        """Make a round durable, then show it: now, or with its group. Raises as `Rounds.commit_round`.
 
         Args:
             opened: the round in the ledger.
@@ -127,8 +126,7 @@ class Commits:
             self.commit_held()
 
     def commit_held(self) -> None:
-        """Make the rounds that are held durable, with one checkpoint and one transaction; then show them, in
-        order.
+        """Make the held rounds durable, with one checkpoint and one transaction; then show them, in order.
 
         Also in the middle of a later round, as after Ctrl-C there. Raises as `commit`.
         """

@@ -27,7 +27,7 @@ from fieldfare.accounting.individual import Units
 from fieldfare.accounting.realised import RealisedCharge
 from fieldfare.cost import Cost
 from fieldfare.costing import privatiser_of
-from fieldfare.errors import CheckpointError, OutOfTurn
+from fieldfare.errors import CheckpointError, Differs, FieldfareError, OutOfTurn
 from fieldfare.lazily import torch
 from fieldfare.noise import SecureNoise
 from fieldfare.nonces import NONCE_BYTES, Nonces, digest_of
@@ -39,7 +39,7 @@ from fieldfare_server.files.checkpoint import RunFiles, model_digest
 from fieldfare_server.ledger import OpenRound
 from fieldfare_server.optimizers import Points, StepInfo
 from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.pricing import numbers_released
+from fieldfare_server.run.pricing import numbers_released, resolution_of
 from fieldfare_server.run.rehearsal import Account, Statistics
 from fieldfare_server.run.round.aggregation import Aggregate, PlainSums, Reader, split_chunks, squared_norm
 from fieldfare_server.run.round.answers import sum_of
@@ -83,6 +83,10 @@ class Rounds:
                 # how many fit.
                 self._dearest = np.asarray(cost.tight_units(), dtype=np.int64)
             numel = numbers_released(plan, self.model.schema)
+            # Of a run that is resumed before its first checkpoint, which names a schema.
+            if files is not None and 0 < cost.resolution * (1 + 1e-9) < resolution_of(cost)(numel):
+                why = f"it has {numel} numbers, and the run is charged for the resolution of fewer."
+                raise Differs(f"the model of run {account.id}", why, "the task as it was when the run began")
             self.running_noise = RunningNoise.of(cost, privatiser_of(plan, cost, numel), numel, noise, self._nonces)
         self.sums = self._sums_of()
         std = self.running_noise.privatiser.std * plan.aggregation.widening
@@ -169,6 +173,7 @@ class Rounds:
             LedgerError: the noise stands at another row than the one opened, or the run was taken over.
             CheckpointError: the disk refuses the checkpoint. Nothing was released or charged then.
             BudgetRefused: the charge exceeds what the run reserved.
+            FieldfareError: the model could not be scored. The round is charged then, without a score.
         """
         current, info = self.newest, self.step_info()
 
@@ -200,7 +205,7 @@ class Rounds:
         secret = self.plan.presence_is_secret
         participants = np.concatenate(reported) if reported and not secret else np.zeros(0, np.int64)
         # On public data alone, so it may be known before the commit; it is shown after it.
-        score = self._score(opened.index, params)
+        score, failure = self._score(opened.index, params)
         noise_std = info.noise_std * noise_spread(total.shares)
         # Before `_charge_round` below, which adds this round: what a round costs is what it would add.
         costs = self.costs(opened.index, participants) if self.account.individual else None
@@ -232,6 +237,8 @@ class Rounds:
         # Checkpoint, commit, release.
         self.commits.commit(opened, record, newest, show)
         self.sums.done()
+        if failure is not None:
+            raise failure
 
     # -- after a crash ---------------------------------------------------------------------------------------
 
@@ -326,8 +333,7 @@ class Rounds:
         self._nonces.append(self.noise.nonce(self.account.id, index, secrets.token_bytes(NONCE_BYTES), digest.digest()))
 
     def _require_nonces(self, record: RoundRecord, rounds: int, newest: Sequence[bytes]) -> None:
-        """Refuse a checkpoint whose nonces are not those that the ledger committed, one for each of `rounds`
-        rounds.
+        """Refuse a checkpoint whose nonces are not those that the ledger committed in its `rounds` rounds.
 
         newest: the record's own, where its round is not committed yet.
         """
@@ -349,9 +355,13 @@ class Rounds:
         users = self.plan.run.cohort if self.plan.presence_is_secret else reports
         return self.clipping.step(self.newest.clip, over, max(users, 1))
 
-    def _score(self, index: int, params: torch.Tensor) -> dict[str, float]:
+    def _score(self, index: int, params: torch.Tensor) -> tuple[dict[str, float], FieldfareError | None]:
+        """Return the scores, and why there are none: an error may quote the model, so its round is charged first."""
         last = index + 1 == self.plan.run.rounds
-        return self.model.evaluate(params) if last or (index + 1) % self.plan.run.evaluate_every == 0 else {}
+        try:
+            return self.model.evaluate(params) if last or (index + 1) % self.plan.run.evaluate_every == 0 else {}, None
+        except FieldfareError as failure:
+            return {}, failure
 
     def _charge_round(self, index: int, participants: Users) -> PrivacyLoss:
         if self._charge is None or self.cost is None:
@@ -383,9 +393,7 @@ class Rounds:
 
 
 def unstack_queries(noised: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:
-    """Return the noised sum of each query, one after another: the stack (queries x d,) divided by the roots
-    of the shares.
-    """
+    """Return the noised sum of each query in turn: the stack (queries x d,) divided by the shares' roots."""
     if tuple(shares) == (1.0,):
         return noised
     # A query of share 0 was not asked: the noise there is dropped too.

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 
 def stop_run(session: Session, cause: BaseException) -> FieldfareError:
-    """Return the error of a run that Ctrl-C, a full disk, absent nodes, missing users or a fault of all users
-    stopped.
+    """Return the error of a run that Ctrl-C, a full disk, absent nodes or users, or a fault of all users stopped.
 
     A run that nodes or users stop before its first commit ends here, for it would fail again: it has spent
     nothing, and its whole reservation returns. Any other keeps what it reserved; its lease goes back when the
@@ -58,8 +57,7 @@ def stop_run(session: Session, cause: BaseException) -> FieldfareError:
 
 
 def require_finite_model(session: Session) -> None:
-    """End a run whose model diverged. The model is released and charged; further training would only spend
-    more.
+    """End a run whose model diverged. The model is released and charged; to train on would only spend more.
 
     Raises `BadInput`.
     """
@@ -68,8 +66,7 @@ def require_finite_model(session: Session) -> None:
 
 
 def require_finite_replies(session: Session, rejects: Mapping[str, int], asked: int) -> None:
-    """End a run of whose released model every node's update is not finite: each further round would be the
-    same.
+    """End a run of whose released model every node's update is not finite: further rounds would be the same.
 
     Before the first commit that is a fault of the app. Why replies are not summed is public where rounds can
     be void.
