@@ -2,7 +2,7 @@
 
 | nodes | user | lasts |
 |---|---|---|
-| of an in-process grid | `partition-INDEX` | always |
+| of an in-process grid | `partition-INDEX` | while the app splits its rows alike: not over other numbers of nodes |
 | of Flower's simulation | `simulated-RANK`, by rank of its id | one run: only worst-case charges hold |
 | SuperNodes | a hash of the key's bytes | as long as the key: restarts, if the node has a key file |
 
