@@ -136,9 +136,9 @@ def made_by(stored: Any) -> Iterator[dict[str, str] | None]:
 
 def changed(stored: Any) -> list[str]:
     """The parts of `MAKES` that are not today's for some run of a stored result, or that a run names no digests."""
-    now, runs = digests(), list(made_by(stored))
-    if again(stored):
-        return []
+    # Cells that were made again are today's; what stands beside them, such as a headline's splits, was not made again.
+    beside = {key: value for key, value in stored.items() if key != "cells"} if again(stored) else stored
+    now, runs = digests(), list(made_by(beside))
     named = [run for run in runs if run]
     parts = [part for part in MAKES if any(run.get(part) != now[part] for run in named)]
     return parts if named and len(named) == len(runs) else [*parts, UNNAMED]

@@ -153,6 +153,8 @@ def test_every_cell_made_again_is_recorded_if_equal_to_the_bit_and_holds_for_tha
     page = SimpleNamespace(file=SimpleNamespace(src_path="evidence/training.md"))
     said = "all equal to the bit: `claims/training-nu.json` 2"
     assert (said in bits.on_page_markdown("text", page)) == equal
+    path.write_text(json.dumps({**stored, "splits": {"100x500": {"x": cells["x"]}}}))  # which nobody made again
+    assert bits.stale() == {"claims/training-nu.json": ["noise"]}
     today["price"] = "z"
     assert bits.stale() == {"claims/training-nu.json": ["noise", "price"]}
     assert said not in bits.on_page_markdown("text", page)
