@@ -773,7 +773,7 @@ export function check(text, key, model) {
   if (amplified(planned)) {
     must(secret, "an amplified run shows who took part");
     must(!(planned.sampled?.length && planned.certified?.length), "the run is charged in two ways");
-    const columns = inverseColumns(noisingOf(made.noising, plan.run.rounds, plan.run.rounds));
+    const columns = inverseColumns(noisingOf(made.noising, n, n)); // of a run that ended early, what it released;
     const kind = planned.certified?.length ? "certified" : "sampled";
     (kind === "certified" ? checkCertified : checkSampled)(planned, plan, sigma, columns, curve, charged.leak);
     theorems.push(kind);

@@ -47,6 +47,7 @@ def bound(c: dict[str, Any], key: str | None) -> list[Row]:
     """The rows, in order, shown to be all that the signed checkpoint names for this run and its population."""
     text, _, signatures = c["checkpoint"].rpartition("\n\n")
     (origin, size, root, line), public = text.split("\n"), bytes.fromhex(c["key"])
+    need(re.fullmatch("[0-9a-f]{64}", c["key"]), "the key's form")
     need(key in (None, "any") or c["key"] == str(key).lower(), "another key than the ledger's signed the checkpoint")
     signed = [base64.b64decode(s.split(" ")[2]) for s in signatures.splitlines() if s.startswith(f"\u2014 {origin} ")]
     mine = [s[4:] for s in signed if s[:4] == sha(f"{origin}\n\x01".encode() + public)[:4]]

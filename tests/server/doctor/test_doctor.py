@@ -607,7 +607,9 @@ def test_dates_of_certificates(days: int, state: str, words: str, side: Side) ->
         ("postgresql://fieldfare:b7Kq9@ledger/f", "warning"),
         ("postgresql://fieldfare:mV3xW9pQ7rT2kL8s@ledger/f", "ok"),
         ("sqlite:///x", "ok"),
-        ("no url", "fault"),
+        ("postgresql://fieldfare@ledger/f?password=mV3xW9pQ7rT2kL8s", "ok"),
+        ("ledger.sqlite3", "ok"),  # a path is a ledger, here as everywhere
+        ("postgresql://fieldfare:mV3xW9pQ7rT2kL8s@[::/f", "fault"),
     ],
 )
 def test_default_passwords(url: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -361,6 +361,7 @@ FORGERIES: list[tuple[str, str, Callable[[Certificate], None]]] = [
     ("nu", "mu^2", change("price.mu_squared", times(1 - 1e-6))),
     ("nu", "epsilon.hi", change("epsilon.hi", lambda e: e - 1e-6)),
     ("nu", "epsilon.lo", change("epsilon.lo", lambda e: e + 1e-6)),
+    ("nu", "a key that is printed as nothing", change("key", lambda key: " " * 16 + key)),
     ("nu", "unknown key", lambda made: made.update(more=1)),
     ("nu", "format", change("format", lambda _: "fieldfare-certificate/1")),
     ("nu", "a round's users left out", change("participants", lambda p: [p[1], *p[1:]])),
@@ -782,6 +783,17 @@ def test_the_nu_run_of_the_specification() -> None:
         assert refused(forged)
     assert refused(nu_of_the_specification((0, 2, 3, 4, 6))), "a pattern that costs more than was charged"
     assert not refused(nu_of_the_specification((0, 2, 6))), "a smaller pattern only makes the claim looser"
+
+
+def test_a_value_of_another_type_is_refused_in_one_line(tmp_path: Path) -> None:
+    """Some were tracebacks."""
+    file = tmp_path / "certificate.json"
+    for path, value in ((("checkpoint",), 5), (("run",), None), (("price", "mu_squared"), 10**400)):
+        file.write_text(json.dumps(with_value(nu_of_the_specification(), path, value)))
+        checked = subprocess.run([sys.executable, str(CHECKER), str(file)], capture_output=True, text=True, check=False)
+        assert (checked.returncode, checked.stdout) == (1, "")
+        assert checked.stderr.startswith("no: ")
+        assert checked.stderr.count("\n") == 1
 
 
 def test_the_leading_block_of_the_whole_horizon_is_not_the_charge_of_fewer_rounds() -> None:

@@ -16,6 +16,7 @@ import pytest
 import test_certificate
 from test_certificate import (
     CHECKER,
+    CUT,
     KINDS,
     OTHERS,
     REDERIVED,
@@ -36,6 +37,12 @@ from test_certificate import (
     verdict,
     with_value,
 )
+
+from fieldfare_server.evidence.certificate import certificate
+from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.round.strategy import FieldfareStrategy
+from fieldfare_server.run.session import Session
+from support.federation import LyingGrid, home, plan
 
 __all__ = ["certificates"]
 """A fixture."""
@@ -250,6 +257,22 @@ def test_both_refuse_less_than_the_rounds_cost_even_under_a_key(
     assert verdict(forged) == "no", kind
     said = second(forged, tmp_path)
     assert "cost more than was charged" in said or "one exact test reaches more than the curve" in said
+
+
+@pytest.mark.parametrize("kind", ["nu", "poisson", CUT])
+def test_both_believe_a_run_that_was_stopped(kind: str, tmp_path: Path) -> None:
+    """Of a sampled one the second checker asked for rows of noise that were never drawn."""
+    a_plan = plan(**KINDS[kind])
+    state_dir = home(tmp_path, adjacency=a_plan.privacy.adjacency)
+    with Session.begin(state_dir, a_plan, identity_is_stable=True) as session:
+        strategy = FieldfareStrategy(session)
+        for _ in range(2):
+            strategy.run_round(LyingGrid(3))
+        session.finish("stopped", "test")
+    with Ledger.open(state_dir.ledger) as ledger, ledger.snapshot() as snapshot:
+        made = json.loads(certificate(snapshot, session.account.id, state_dir))
+    assert verdict(made).startswith("yes: ")
+    assert second(made, tmp_path).startswith("yes: ")
 
 
 def test_another_key_than_was_asked_for_is_refused(honest: tuple[str, Certificate], tmp_path: Path) -> None:

@@ -173,6 +173,13 @@ def test_a_copied_home_run_twice_draws_other_noise_and_verify_names_the_fork(tmp
     copy = moved(tmp_path, "copy")
     with Ledger.open(state_dir.ledger) as here, Ledger.open(copy.ledger) as there:
         assert find_fork(here, there) is None
+    # Of a ledger that is no copy at all it said that nothing differs.
+    with Ledger.open(f"sqlite:///{tmp_path / 'new.sqlite3'}", create=True) as new:
+        new.create_population("people", 1.0, 1e-6, actor="test")
+        with Ledger.open(state_dir.ledger) as here:
+            fork = find_fork(here, new)
+    assert fork is not None
+    assert (fork.table, fork.row) == ("audit", "1")
     one, other = live(state_dir, "copied", [2, 3]), live(copy, "copied", [4, 3])
     require_independent(a_plan, shared, [1], [one[0], other[0]], [2, 4])
     # Even the same updates in the next round meet other noise: no row after the fork is shared.
