@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -177,13 +175,6 @@ class WithObject(nn.Linear):
         return {"scale": 1}
 
 
-def ends_a_child(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """End a child without a word, as a signal does. In this process it would end the tests."""
-    if threading.current_thread().name == "fieldfare-fork":
-        os._exit(139)
-    return cross(outputs, targets)
-
-
 FAULTY: dict[str, tuple[Any, str, str]] = {
     # name: (task, kind, words that the refusal must say)
     "abstract class": (Abstract, "task", "abstract"),
@@ -252,7 +243,6 @@ FAULTY: dict[str, tuple[Any, str, str]] = {
     "no gradient": (loss(lambda o, t: (o.argmax(1) != t).float()), "training", "does not require grad"),
     "detached loss": (loss(lambda o, t: cross(o.detach(), t)), "training", "does not require grad"),
     "zero gradient": (loss(lambda o, t: cross(o, t) * 0), "training", "moved no parameter"),
-    "a crash": (loss(ends_a_child), "training", "ends its process: an exit, or a crash"),
     "sparse buffer": (with_buffer(torch.eye(3).to_sparse()), "model", "kept of its state_dict() is no dense tensor"),
     "state of another kind": (
         model(lambda: WithObject(WIDTH, CLASSES)),
