@@ -245,5 +245,6 @@ def _checks(evidence: RunEvidence) -> Section:
 
 def _epsilon(value: float, delta: float) -> str:
     # Six digits, rounded up; 1e-12 forgives the error of the multiplication.
-    scale = 10.0 ** (5 - math.floor(math.log10(value))) if value > 0 else 1.0
-    return f"epsilon = {math.ceil(value * scale * (1 - 1e-12)) / scale:.6g} at delta = {decimal(delta)}"
+    scale = 10.0 ** (5 - math.floor(math.log10(value))) if 0 < value < math.inf else 0.0
+    shown = math.ceil(value * scale * (1 - 1e-12)) / scale if scale else value
+    return f"epsilon = {shown:.6g} at delta = {decimal(delta)}"

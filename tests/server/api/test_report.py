@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from fieldfare_server.cli.progress import local_grid
 from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.guarantee import guarantee
 from fieldfare_server.evidence.residual_test import run_residual_test
-from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.evidence.statement import _epsilon, privacy_statement
 from fieldfare_server.ledger import Ledger, NewRun
 from support.refusals import coded
 
@@ -92,6 +93,11 @@ def test_an_epsilon_in_a_sentence_is_never_too_small(ledger: Ledger) -> None:
     run = ledger.run("going")
     assert run.planned_epsilon <= planned < run.planned_epsilon + 0.011
     assert run.spent_epsilon <= spent < run.spent_epsilon + 0.011
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.0, "0"), (math.inf, "inf"), (3.9851234, "3.98513"), (8.0, "8")])
+def test_an_epsilon_is_rounded_up_to_six_digits(value: float, shown: str) -> None:
+    assert _epsilon(value, 1e-5) == f"epsilon = {shown} at delta = 1e-5"
 
 
 def test_a_run_that_ended_early_promises_what_it_planned(ledger: Ledger) -> None:
