@@ -366,7 +366,7 @@ function proveWorst(g, b, k, square) {
   search(0, k, 0, []);
 }
 
-/** One pattern that a scheme allows: from the first round on, as near to each other as may be. */
+/** One pattern that a scheme allows: round 0, and each next one as soon as it may be. */
 const evenly = ({ separation: b, count: k }, n) =>
   Array.from({ length: Math.min(k, Math.ceil(n / b)) }, (_, i) => i * b);
 
@@ -773,7 +773,7 @@ export function check(text, key, model) {
   if (amplified(planned)) {
     must(secret, "an amplified run shows who took part");
     must(!(planned.sampled?.length && planned.certified?.length), "the run is charged in two ways");
-    const columns = inverseColumns(noisingOf(made.noising, n, n)); // of a run that ended early, what it released;
+    const columns = inverseColumns(noisingOf(made.noising, n, n)); // of a run that ended early, what it released
     const kind = planned.certified?.length ? "certified" : "sampled";
     (kind === "certified" ? checkCertified : checkSampled)(planned, plan, sigma, columns, curve, charged.leak);
     theorems.push(kind);

@@ -198,7 +198,7 @@ def worst(c: dict[str, Any], g: np.ndarray) -> float:
 
 
 def evenly(c: dict[str, Any], g: np.ndarray) -> float:
-    """The square of one pattern that the scheme allows: from the first round on, as near to each other as may be."""
+    """The square of one pattern that the scheme allows: round 0, and each next one as soon as it may be."""
     value = c["accounting"]["worst"]
     rounds = range(0, len(g), value["separation"])[: value["count"]]
     return float(g[np.ix_(rounds, rounds)].sum())

@@ -333,7 +333,7 @@ class Rounds:
         self._nonces.append(self.noise.nonce(self.account.id, index, secrets.token_bytes(NONCE_BYTES), digest.digest()))
 
     def _require_nonces(self, record: RoundRecord, rounds: int, newest: Sequence[bytes]) -> None:
-        """Refuse a checkpoint whose nonces are not those that the ledger committed in its `rounds` rounds.
+        """Refuse a checkpoint whose nonces are not the ledger's, one for each of `rounds` committed rounds.
 
         newest: the record's own, where its round is not committed yet.
         """
