@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 
 class FieldfareError(Exception):
@@ -26,7 +26,6 @@ class FieldfareError(Exception):
     code: str = "fieldfare-error"
     """Which error it is, for programs: words may change, codes do not. Without one of its own, that of its class."""
     exit_status = 2  # of the command line
-    found: Mapping[str, object] = {}  # what a command had found when it refused: part of its one JSON document
 
     def __init_subclass__(cls) -> None:
         cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()

@@ -13,17 +13,22 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, NoReturn, get_type_hints
 
+from fieldfare.errors import FieldfareError
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import print_json, refusals
+from fieldfare_server.cli.output import fail, print_json, refusals
 from fieldfare_server.files.home import StateDirectory
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """A command's result: `value` is printed with `--json`; `tell` prints it for people."""
+    """A command's result: `value` is printed with `--json`; `tell` prints it for people.
 
-    value: object
+    refusal: ends the command once the result is shown; with `--json` both are one document.
+    """
+
+    value: Any
     tell: Callable[[], None]
+    refusal: FieldfareError | None = None
 
 
 Command = Callable[..., CommandResult | None]
@@ -83,10 +88,12 @@ def asking(
                 raise task_exits("the task", "its code ends the program", error) from error
             finally:
                 os._exit = end
+            if answer is not None and not json_:
+                answer.tell()
+            if answer is not None and answer.refusal is not None:
+                fail(answer.refusal, json_, answer.value)
             if answer is not None and json_:
                 print_json(answer.value)
-            elif answer is not None:
-                answer.tell()
 
     # Typer reads options from the signature, so the command shows the function's parameters and the shared ones.
     more: dict[str, object] = dict.fromkeys(options)

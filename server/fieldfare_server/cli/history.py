@@ -13,7 +13,6 @@ from fieldfare.signed_head import FORMAT, SignedHead
 from fieldfare_server.api.schemas import Run
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import CommandResult, on_home
-from fieldfare_server.cli.options import JsonOption
 from fieldfare_server.cli.output import out, print_table, print_text
 from fieldfare_server.cli.progress import local_grid
 from fieldfare_server.evidence.forks import find_fork
@@ -39,7 +38,6 @@ def verify(
     hold: Annotated[
         bool, typer.Option("--hold", help="no head was kept: accept the ledger as it is, and hold its head from now on")
     ] = False,
-    json_: JsonOption = False,
 ) -> CommandResult:
     """Recompute the audit chain, every charge and every checkpoint digest; name the first row that does not
     match.
@@ -73,24 +71,21 @@ def verify(
     shown |= {"checked": result.checked, "not_recomputed": {**result.missing, **result.unpinned}}
 
     def tell() -> None:
-        out.print("The ledger is whole: " + ", ".join(f"{what} {n}" for what, n in result.checked.items()) + ".")
-        for run, why in result.unpinned.items():
-            print_text(f"The charges of run {run} cannot be recomputed: {why}")
+        if result.ok:
+            out.print("The ledger is whole: " + ", ".join(f"{what} {n}" for what, n in result.checked.items()) + ".")
+            for run, why in result.unpinned.items():
+                print_text(f"The charges of run {run} cannot be recomputed: {why}")
 
+    refusal = None
     if result.fault:
         # Only a damaged ledger is replaced: the backup of a whole one would give back what is spent.
         ledger_is_whole = result.fault.table == "checkpoints"
         remedy = "a copy of the run's directory; the ledger is whole" if ledger_is_whole else "its backup"
         refusal = LedgerError(f"ledger {opened.url}", f"the first row that does not fit is {result.fault}.", remedy)
-    elif not result.missing:
-        return CommandResult(shown, tell)
-    else:
+    elif result.missing:
         run, why = next(iter(result.missing.items()))
         refusal = LedgerError(f"charges of run {run}", f"the ledger is whole, but they cannot be recomputed. {why}")
-        if not json_:
-            tell()
-    refusal.found = shown
-    raise refusal
+    return CommandResult(shown, tell, refusal)
 
 
 def kept_heads(value: str, ledger: str) -> list[Head]:
@@ -145,9 +140,7 @@ def abandon(
 
 
 @on_home
-def audit(
-    directory: StateDirectory, run: Annotated[str, typer.Argument(metavar="RUN")], json_: JsonOption = False
-) -> CommandResult:
+def audit(directory: StateDirectory, run: Annotated[str, typer.Argument(metavar="RUN")]) -> CommandResult:
     """Test whether the run's plan gets the noise that was charged; the ledger stores the result.
 
     The plan runs again in a real session on replies of known sums, and is resumed midway. The residual test
@@ -168,11 +161,5 @@ def audit(
             figures = describe_canaries(result.canaries.model_dump())
             print_table("Canaries (a simulated attack; never a guarantee)", ("figure", "value"), figures)
 
-    shown = result.model_dump(mode="json")
-    if result.residual.passed:
-        return CommandResult(shown, tell)
-    if not json_:
-        tell()
-    refusal = LedgerError(f"audit of run {run}", result.residual.message)
-    refusal.found = shown
-    raise refusal
+    refusal = None if result.residual.passed else LedgerError(f"audit of run {run}", result.residual.message)
+    return CommandResult(result.model_dump(mode="json"), tell, refusal)

@@ -90,8 +90,8 @@ def print_text(text: str) -> None:
     out.print(visible(text), markup=False)
 
 
-def fail(error: FieldfareError, as_json: bool) -> NoReturn:
-    """Print what was refused, why, and the nearest allowed alternative; then exit."""
+def fail(error: FieldfareError, as_json: bool, found: Mapping[str, object] | None = None) -> NoReturn:
+    """Print what was refused, why, and the nearest allowed alternative, in JSON with what was `found`; then exit."""
     code = error.exit_status
     if as_json:
         body: dict[str, object] = {"error": type(error).__name__, "code": error.code, "message": str(error)}
@@ -101,7 +101,7 @@ def fail(error: FieldfareError, as_json: bool) -> NoReturn:
         if isinstance(error, BadInput) and len(error.faults) > 1:
             body["faults"] = [_parts(fault) for fault in error.faults]
         with suppress(OSError):
-            print_json(body | dict(error.found))
+            print_json({**body, **(found or {})})
             written()
             sys.exit(code)
     with suppress(OSError):  # nobody may read it any more: the code stays
