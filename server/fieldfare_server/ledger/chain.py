@@ -107,16 +107,17 @@ class HeadFile:
         self._key_path = path.with_suffix(".key")
         self._next_path = path.with_suffix(".next.key")
         self._key: bytes | None = None
-        self._stamp: tuple[int, int] | None = None  # of the file that this process read or wrote last
+        # What the file holds, with its stamp, as this process read or wrote it last; and what it signed last.
+        self._held: Head | None = None
+        self._stamp: tuple[int, int] | None = None
+        self._signed: tuple[Head, SignedHead] | None = None
 
-    def newer(self) -> Head | None:
-        """Return the head that another process has held since this one last asked; None for none. Raises as `read`."""
+    def held(self) -> Head | None:
+        """Return as `read` does, which is asked only where another process has held a head since. Raises as `read`."""
         stamp = self._now()
-        if stamp == self._stamp:
-            return None
-        held = self.read()
-        self._stamp = stamp
-        return held
+        if stamp != self._stamp:
+            self._held, self._stamp = self.read(), stamp
+        return self._held
 
     def _now(self) -> tuple[int, int] | None:
         try:
@@ -165,11 +166,13 @@ class HeadFile:
         """Make the next key the key. Raises OSError."""
         self._next_path.replace(self._key_path)
         sync_directory(self._key_path.parent)
-        self._key = None
+        self._key = self._signed = None
 
     def sign(self, head: Head) -> SignedHead:
         """Sign `head` with this machine's key, which is made at the first call. Raises `LedgerError` on a full disk."""
-        return SignedHead.of(head.ledger, head.count, head.hash, self.key())
+        if self._signed is None or self._signed[0] != head:  # a commit shows it to readers, then holds it here
+            self._signed = head, SignedHead.of(head.ledger, head.count, head.hash, self.key())
+        return self._signed[1]
 
     def _load_key(self, path: Path) -> bytes:
         try:
@@ -199,11 +202,11 @@ class HeadFile:
             # Several processes of a machine share the file: the slower one must not put its older head back.
             with alone_at(self.path):
                 if not again:
-                    held = self.read()
+                    held = self.held()
                     if held is not None and held.ledger == head.ledger and held.count > head.count:
                         return
                 replace_file(self.path, f"{self.sign(head)}{os.linesep}".encode(), at_once=again)
-                self._stamp = self._now()
+                self._held, self._stamp = head, self._now()
         except OSError as error:
             raise LedgerError(
                 f"ledger head {self.path}",

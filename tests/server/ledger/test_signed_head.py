@@ -74,6 +74,33 @@ def test_of_two_processes_that_hold_a_head_at_once_the_newer_stays(
     assert slower.read() == Head(LEDGER, 3, HASH)
 
 
+def test_a_head_is_signed_once_and_read_only_where_another_process_held_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit shows its head to readers and holds it here: one signature more and a check took a quarter of that."""
+    ours, other, work = HeadFile(tmp_path / "ledger.head"), HeadFile(tmp_path / "ledger.head"), list[str]()
+    of, parse = SignedHead.of, SignedHead.parse
+
+    def sign(ledger: str, count: int, hash: str, key: bytes) -> SignedHead:
+        work.append("sign")
+        return of(ledger, count, hash, key)
+
+    def read(text: str) -> SignedHead:
+        work.append("read")
+        return parse(text)
+
+    monkeypatch.setattr(SignedHead, "of", sign)
+    monkeypatch.setattr(SignedHead, "parse", read)
+    for count in (1, 2):
+        ours.sign(Head(LEDGER, count, HASH))
+        ours.write(Head(LEDGER, count, HASH))
+    assert work == ["sign", "sign"]
+    other.write(Head(LEDGER, 4, HASH))
+    assert work[2:] == ["read", "sign"]
+    ours.write(Head(LEDGER, 3, HASH))
+    assert (work[4:], ours.held()) == (["read"], Head(LEDGER, 4, HASH))
+
+
 def test_what_one_process_saw_no_other_of_its_machine_goes_back_on(tmp_path: Path) -> None:
     """A process that wrote nothing lately has seen less than the file it shares, and wrote into an old copy."""
     path, files = tmp_path / "ledger.sqlite3", tmp_path / "ledger.head"

@@ -229,7 +229,7 @@ class Journal:
 
     def _look(self) -> None:
         """Take over what other processes of this machine have held since: what one of them saw, none goes back on."""
-        held = self._file.newer() if self._file is not None else None
+        held = self._file.held() if self._file is not None else None
         with self._seeing:
             if held is not None and (self._seen is None or held.count > self._seen.count):
                 self._seen = held
