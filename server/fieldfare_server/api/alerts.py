@@ -27,7 +27,7 @@ import httpx
 
 from fieldfare.atomic import alone_at, replace_file
 from fieldfare.errors import FieldfareError, WrongForm
-from fieldfare.text import decimal
+from fieldfare.text import decimal, up
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.population_schemas import Population
 from fieldfare_server.api.settings import is_this_machine
@@ -79,7 +79,7 @@ class Alert:
         what = "is exhausted: no useful run fits" if self.percent == 100 else f"is {self.percent} % committed, or more"
         what += " until runs under way end" if self.held else ""
         return (
-            f"The budget of population {self.population} {what} (epsilon {self.committed_epsilon:.4g} of "
+            f"The budget of population {self.population} {what} (epsilon {up(self.committed_epsilon):g} of "
             f"{self.epsilon:.4g} at delta {decimal(self.delta, 3)})."
         )
 

@@ -11,7 +11,7 @@ import typer
 
 from fieldfare.accounting.filter import gauge
 from fieldfare.errors import AlreadyThere, Differs, NotFound, NotGiven
-from fieldfare.text import decimal
+from fieldfare.text import decimal, up
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.output import print_outcome, print_text, refusals
 from fieldfare_server.files.plan_file import read_plan
@@ -88,7 +88,7 @@ def approve(
         learns = "which the server reads without noise"
         if noise is not None:
             shown = gauge(noise.mu_squared, read.privacy.delta, 0.0)
-            learns = f"under noise of this blinder's: a run shows the server epsilon {shown:.6g} of a user"
+            learns = f"under noise of this blinder's: a run shows the server epsilon {up(shown, 6):g} of a user"
             if opened.hello("", read.digest()).noise is None:
                 learns += ", for which its budget has no room: no run begins before `fieldfare blinder budget`"
         print_outcome(
@@ -123,7 +123,9 @@ def status(at: AtOption = HERE) -> CommandResult:
             print_text(f"plan {plan}: {words} numbers, at least {least} nodes")
         for epsilon, delta in shown["budget"]:
             spent = gauge(sum(charge for _, _, charge in shown["charges"]), delta, 0.0)
-            print_text(f"budget: epsilon {spent:.6g} of {epsilon:g} shown to the server, at delta {decimal(delta)}")
+            print_text(
+                f"budget: epsilon {up(spent, 6):g} of {epsilon:g} shown to the server, at delta {decimal(delta)}"
+            )
         for row, run, index, count, asked in shown["answers"][-10:]:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(asked))
             print_text(f"answer {row}: round {index + 1} of run {run}, {count} nodes, {when} UTC")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fieldfare.text import decimal
+from fieldfare.text import decimal, down, up
 from fieldfare_server.api.population_schemas import Population
 from fieldfare_server.api.service import Service
 from fieldfare_server.cli.administer import on_service
@@ -18,11 +18,11 @@ from fieldfare_server.cli.population import OVERDRAWN
 _COLUMNS: dict[str, Callable[[Population], object]] = {
     "population": lambda each: each.name,
     "epsilon limit": lambda each: each.epsilon,
-    "spent": lambda each: each.spent.epsilon,
-    "reserved": lambda each: each.reserved_epsilon,
-    "largest next run": lambda each: each.remaining_epsilon,
+    "spent": lambda each: up(each.spent.epsilon),
+    "reserved": lambda each: up(each.reserved_epsilon),
+    "largest next run": lambda each: down(each.remaining_epsilon),
     "for users with most left": lambda each: "all" if each.remaining_users is None else each.remaining_users,
-    "largest for all": lambda each: each.remaining_epsilon_of_all,
+    "largest for all": lambda each: each.remaining_epsilon_of_all and down(each.remaining_epsilon_of_all),
     "more runs like the last": lambda each: each.more_runs,
     "in full for users": lambda each: each.runs_left_users,
     "delta": lambda each: decimal(each.delta),

@@ -16,7 +16,7 @@ import typer
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.participation import PRESENCE
 from fieldfare.plan import Plan
-from fieldfare.text import decimal
+from fieldfare.text import decimal, up
 from fieldfare_server.cli import sessions
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import JsonOption
@@ -182,7 +182,7 @@ def _ended(home: StateDirectory, traces: list[Trace], ways: tuple[Way, ...], pic
 
     def tell() -> None:
         name = traces[0].reports[-1].score_name
-        spent = "; ".join(f"{p.name} spent epsilon {p.spent_epsilon:.4g} of {p.epsilon:g}" for p in populations)
+        spent = "; ".join(f"{p.name} spent epsilon {up(p.spent_epsilon):g} of {p.epsilon:g}" for p in populations)
         who = [*(who for *_, who in ways), "a yardstick"]
         print_table(
             "Same rounds, users a round and clipping",

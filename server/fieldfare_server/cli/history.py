@@ -10,6 +10,7 @@ import typer
 
 from fieldfare.errors import Conflict, Differs, LedgerError, Unreadable
 from fieldfare.signed_head import FORMAT, SignedHead
+from fieldfare.text import up
 from fieldfare_server.api.schemas import Run
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import CommandResult, on_home
@@ -134,7 +135,7 @@ def abandon(
         destroy(directory, opened, run, actor())
     text = (
         f"Run {ended.id} has ended after {ended.next_round} of {ended.rounds} rounds; "
-        f"epsilon {ended.spent_epsilon:.4g} of {ended.planned_epsilon:.4g} was spent, the rest is free again."
+        f"epsilon {up(ended.spent_epsilon):g} of {up(ended.planned_epsilon):g} was spent, the rest is free again."
     )
     return CommandResult(Run.of(ended, None), lambda: out.print(text))
 

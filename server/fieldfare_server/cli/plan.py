@@ -14,6 +14,7 @@ from fieldfare.errors import Conflict, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.population_size import check_population_size
 from fieldfare.task import parameters_of
+from fieldfare.text import up
 from fieldfare_server.cli.command import CommandResult, command
 from fieldfare_server.cli.options import AcceptDeltaOption, PlanArgument
 from fieldfare_server.cli.output import out, print_as_it_is, print_json, print_table, print_warnings, told_if_slow
@@ -127,8 +128,8 @@ def _print_cost(cost: Cost, users: int | None, free: list[tuple[str, str]]) -> N
     print_table(TITLE, ("", ""), free)
     if priced and min(priced.values()) > DEAR * cost.epsilon:
         out.print(
-            f"[bold yellow]Dear across runs[/]: a population is charged at least {min(priced.values()):.4g} for this "
-            f"run of epsilon {cost.epsilon:.4g}. Few sampled rounds have no cheaper price that holds whatever is run "
+            f"[bold yellow]Dear across runs[/]: a population is charged at least {up(min(priced.values())):g} for this "
+            f"run of epsilon {up(cost.epsilon):g}. Few sampled rounds have no cheaper price that holds whatever is run "
             "next; more rounds with more noise each do."
         )
     if plan.run.noise_seed is not None:

@@ -10,7 +10,7 @@ import typer
 
 from fieldfare.errors import Conflict, NotAllowed
 from fieldfare.participation import Adjacency
-from fieldfare.text import decimal
+from fieldfare.text import decimal, down, up
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.outlook import WindowAnswer
 from fieldfare_server.api.population_schemas import Charge, Population
@@ -142,8 +142,8 @@ def _table(view: Population, charges: Sequence[Charge], notes: Sequence[BudgetCh
         ("limit", f"epsilon {view.epsilon:g} at delta {decimal(view.delta)}"),
         ("guarantee", f"epsilon {view.bound_epsilon:g} at delta {decimal(view.bound_delta)}: the largest limit so far"),
         *_together(view.together),
-        ("spent", f"epsilon {view.spent.epsilon:.4g}"),
-        ("reserved", f"epsilon {view.reserved_epsilon:.4g} by {view.runs_active} of {view.runs} runs{beside}"),
+        ("spent", f"epsilon {up(view.spent.epsilon):g}"),
+        ("reserved", f"epsilon {up(view.reserved_epsilon):g} by {view.runs_active} of {view.runs} runs{beside}"),
         ("runs like the last that still fit", view.more_runs + (whom + until if view.last_run_fits else "")),
         ("adjacency", f"{view.adjacency}, one {view.unit}"),
         ("calendar window", _window(view.window)),
@@ -170,7 +170,7 @@ def _table(view: Population, charges: Sequence[Charge], notes: Sequence[BudgetCh
 def _together(several: Together | None) -> list[tuple[str, str]]:
     if several is None:
         return []
-    shown = f"epsilon {several.epsilon:.4g} at delta {decimal(several.delta)}: who is in several is secret"
+    shown = f"epsilon {up(several.epsilon):g} at delta {decimal(several.delta)}: who is in several is secret"
     return [(f"a user of all {several.populations} populations", shown)]
 
 
@@ -179,8 +179,8 @@ def _window(window: WindowAnswer | None) -> str:
         return "none"
     runs = "" if window.runs_left is None else f", {window.runs_left} runs like the last"
     return (
-        f"epsilon {window.epsilon:g} a {window.every}: {window.begun_epsilon:.4g} began, "
-        f"{window.remaining_epsilon:.4g} may still begin{runs}; renews {window.renews_at:%Y-%m-%d} UTC"
+        f"epsilon {window.epsilon:g} a {window.every}: {up(window.begun_epsilon):g} began, "
+        f"{down(window.remaining_epsilon):g} may still begin{runs}; renews {window.renews_at:%Y-%m-%d} UTC"
     )
 
 
@@ -293,7 +293,9 @@ def odometers(state: StateDirectory, name: Name) -> CommandResult:
         shown = Answers(opened).population(name).model_dump(mode="json")
 
     def tell() -> None:
-        out.print(f"Population {name} keeps odometers: {len(charges)} runs recomputed, {view.spent_epsilon:.4g} spent.")
+        out.print(
+            f"Population {name} keeps odometers: {len(charges)} runs recomputed, {up(view.spent_epsilon):g} spent."
+        )
         for run, why in left.items():
             print_text(f"Run {run} stays charged to all users alike: {why}")
 
@@ -334,7 +336,7 @@ def _from(what: str, before: PopulationView) -> str:
 def _answer(opened: Ledger, made: PopulationView, what: str) -> CommandResult:
     text = (
         f"Population {made.name} {what}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, {made.adjacency}, "
-        f"{made.spent_epsilon:.4g} spent."
+        f"{up(made.spent_epsilon):g} spent."
     )
     if made.overdrawn:
         text += " " + OVERDRAWN

@@ -14,6 +14,7 @@ from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, TooFew
 from fieldfare.plan import Plan, ServerOptimizerSpec
 from fieldfare.population_size import check_population_size
+from fieldfare.text import up
 from fieldfare_server.cli.output import err, out, print_progress, print_warnings
 from fieldfare_server.cli.task import check_here, say_made_up
 from fieldfare_server.files.home import StateDirectory
@@ -237,7 +238,7 @@ def _bar() -> Progress:
 
 def _describe(report: RoundReport, private: bool) -> str:
     score = "—" if report.score is None else f"{report.score:.4f}"
-    spent = f"epsilon {report.epsilon:.3f} / {report.epsilon_limit:.3g} of the run" if private else "NOT PRIVATE"
+    spent = f"epsilon {up(report.epsilon):g} / {up(report.epsilon_limit):g} of the run" if private else "NOT PRIVATE"
     return f"{spent}   {report.score_name} {score}"
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fieldfare.text import up
 from fieldfare_server.api.schemas import Run
 from fieldfare_server.api.service import Service
 from fieldfare_server.cli.administer import on_service
@@ -20,8 +21,8 @@ _COLUMNS: dict[str, Callable[[Run], object]] = {
     "mechanism": lambda run: run.mechanism,
     "state": lambda run: run.state,
     "rounds": lambda run: f"{run.committed_rounds}/{run.rounds}",
-    "epsilon spent": lambda run: run.spent.epsilon,
-    "planned": lambda run: run.planned.epsilon,
+    "epsilon spent": lambda run: up(run.spent.epsilon),
+    "planned": lambda run: up(run.planned.epsilon),
     "note": lambda run: ". ".join(n.rstrip(".") for n in (run.message, run.blinder and run.blinder.message) if n),
 }
 

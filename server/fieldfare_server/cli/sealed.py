@@ -30,6 +30,7 @@ from fieldfare.cost import Cost
 from fieldfare.errors import ChargedInVain, Unsupported
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
+from fieldfare.text import up
 from fieldfare_server.cli import sessions
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.output import print_progress
@@ -83,7 +84,7 @@ def search(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False, 
         charge = ledger.commit_charge(privacy.population, key, actor=actor())
     epsilon = gauge(charge.price.mu_squared, privacy.delta, charge.price.leak)
     if not quiet:
-        print_progress(f"{key}: all users are charged epsilon {epsilon:.4g}. Nothing is shown before the end.")
+        print_progress(f"{key}: all users are charged epsilon {up(epsilon):g}. Nothing is shown before the end.")
     task = load_task(tuning.plan.task_reference)
     best = _best(trials, task.least_is_best)
     if best is None:

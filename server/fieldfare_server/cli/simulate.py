@@ -9,7 +9,7 @@ import typer
 
 from fieldfare.errors import Conflict, NotGiven
 from fieldfare.plan import Plan
-from fieldfare.text import decimal
+from fieldfare.text import decimal, up
 from fieldfare_server.cli import sessions
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.export import check_export, live_export
@@ -152,8 +152,8 @@ def _ended(directory: StateDirectory, run_id: str, noise: tuple[float, float] | 
 
     def tell() -> None:
         out.print(
-            f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {run.spent_epsilon:.4g} at "
-            f"delta {decimal(run.delta)} (population {run.population}: {population.spent_epsilon:.4g} of "
+            f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {up(run.spent_epsilon):g} at "
+            f"delta {decimal(run.delta)} (population {run.population}: {up(population.spent_epsilon):g} of "
             f"{population.epsilon:g} spent, at delta {decimal(population.delta)})."
         )
         if score.get("score") is not None:

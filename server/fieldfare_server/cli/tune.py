@@ -17,6 +17,7 @@ from fieldfare.atomic import write_out
 from fieldfare.errors import Conflict, Differs, NotNow, WrongForm
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
+from fieldfare.text import up
 from fieldfare_server.cli import sessions
 from fieldfare_server.cli.ask import put, resumed
 from fieldfare_server.cli.command import CommandResult, on_home
@@ -173,7 +174,7 @@ def _tuned(home: StateDirectory, tuning: Tuning, runs: Sequence[RunView], look: 
             for values, run in zip(tuning.settings, runs, strict=True)
         ]
         order = [[run.id for run in runs].index(each.name) for each in look.answer[: len(runs)]]
-        declared = f"users of the share, charged: epsilon {look.epsilon:.4g} by run {look.run}"
+        declared = f"users of the share, charged: epsilon {up(look.epsilon):g} by run {look.run}"
         name = tuning.asks[0] if tuning.asks else ""
     else:
         with Ledger.open(home.ledger) as ledger, ledger.snapshot() as snapshot:

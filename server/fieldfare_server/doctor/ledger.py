@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select, text
 
 from fieldfare.errors import FieldfareError, Refused
 from fieldfare.participation import PRESENCE
+from fieldfare.text import up
 from fieldfare_server.deployment.supervisor import under_way
 from fieldfare_server.doctor.finding import Finding, fault, fine, warning
 from fieldfare_server.evidence.verify import verify
@@ -276,7 +277,7 @@ def _check_budgets(opened: Ledger) -> Iterator[Finding]:
         if population.overdrawn:
             yield warning(
                 f"budget of population {population.name}",
-                f"epsilon {population.committed_epsilon:.4g} is committed by the rule that is valid for every choice "
+                f"epsilon {up(population.committed_epsilon):g} is committed by the rule that is valid for every choice "
                 f"of runs, above the budget of {population.epsilon:g}: older versions composed sampled runs otherwise.",
                 "it takes no new run; raise the budget if its users may bear it, or make a new population",
             )

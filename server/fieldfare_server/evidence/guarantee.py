@@ -7,8 +7,6 @@ plan this version cannot read still gets a card, from the ledger's columns alone
 
 from __future__ import annotations
 
-import math
-
 from fieldfare import __version__
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE
@@ -20,7 +18,7 @@ from fieldfare.plan import Plan
 from fieldfare.plan_tables import ParticipationSpec
 from fieldfare.population_size import population_size_warnings
 from fieldfare.questions import Question
-from fieldfare.text import decimal
+from fieldfare.text import decimal, up
 from fieldfare_server.evidence.document import Fact, Guarantee
 from fieldfare_server.evidence.looks import question_of
 from fieldfare_server.evidence.plan_facts import PlanFacts
@@ -153,43 +151,35 @@ def accountant() -> str:
     return f"fieldfare.accounting {__version__}"
 
 
-def round_up(value: float) -> str:
-    """Return an epsilon for a sentence, rounded up: a statement must not promise more than holds."""
-    digits = 2 if value >= 1 else 3
-    scale = 10**digits
-    # 1e-9 forgives the error of the multiplication: 2.3 * 100 must not become 2.31.
-    return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
-
-
 def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None) -> Guarantee:
     """Return the guarantee card of a run. facts: of `plan_facts`."""
     unit = population.unit
     delta = decimal(run.delta)
     if run.ended_at is None:
         statement = (
-            f"Everything this run releases is ({round_up(run.planned_epsilon)}, {delta})-differentially private "
-            f"for every {unit} once all {run.rounds} rounds are committed; ({round_up(run.spent_epsilon)}, "
+            f"Everything this run releases is ({up(run.planned_epsilon):g}, {delta})-differentially private "
+            f"for every {unit} once all {run.rounds} rounds are committed; ({up(run.spent_epsilon):g}, "
             f"{delta}) is spent so far. {_together(population)}"
         )
     else:
         # Who ends a run may have seen its models: what its rounds spent by then is a reading, and no bound.
-        early = f" That is what was planned; its rounds spent ({round_up(run.spent_epsilon)}, {delta})."
+        early = f" That is what was planned; its rounds spent ({up(run.spent_epsilon):g}, {delta})."
         statement = (
             f"Everything this run released, {run.next_round} of {run.rounds} rounds, is "
-            f"({round_up(run.held[1])}, {delta})-differentially private for every {unit}."
+            f"({up(run.held[1]):g}, {delta})-differentially private for every {unit}."
             f"{early if run.held[0] != run.spent else ''} {_together(population)}"
         )
     sees, trust, of_server = _server(run, facts.plan.aggregation if facts else PLAIN)
     against = list[Fact]()
     if (loss := run.against_server) is not None:
         value = (
-            f"({round_up(loss.epsilon(run.delta))}, {delta}) for the whole run, whoever reads all that the server "
+            f"({up(loss.epsilon(run.delta)):g}, {delta}) for the whole run, whoever reads all that the server "
             "sees, if it follows the protocol. What other runs show it adds up: the blinder's own budget limits that, "
             "and is not in this ledger"
         )
         against.append(Fact(name="Against the server", value=value))
         statement += (
-            f" Against the server alone this whole run is ({round_up(loss.epsilon(run.delta))}, {delta})-"
+            f" Against the server alone this whole run is ({up(loss.epsilon(run.delta)):g}, {delta})-"
             "differentially private, by the noise that the blinder added before the server could read."
         )
     if not run.private:
@@ -220,7 +210,7 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
 
 
 def _together(population: PopulationView) -> str:
-    committed = f"{round_up(population.committed_epsilon)} committed of {population.epsilon:g}."
+    committed = f"{up(population.committed_epsilon):g} committed of {population.epsilon:g}."
     if population.overdrawn:
         return f"All runs charged to {population.name} together exceed its budget: {committed}"
     # A limit that was tightened is no bound for runs that were chosen under a larger one.

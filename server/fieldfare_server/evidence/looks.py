@@ -15,7 +15,7 @@ from fieldfare.names import is_question, task_words
 from fieldfare.plan import Plan
 from fieldfare.questions import Estimate, Question, parse
 from fieldfare.questions.base import WIDE
-from fieldfare.text import counted, decimal
+from fieldfare.text import counted, decimal, up
 from fieldfare_server.ledger import Ledger, watch
 from fieldfare_server.ledger.holders import command_to_resume
 from fieldfare_server.ledger.views import RunView
@@ -55,7 +55,7 @@ class Look:
     def __str__(self) -> str:
         lines = "\n".join(f"  {estimate}" for estimate in self.answer)
         return (
-            f"{self.words}\n{lines}\n{counted(self.users, 'user')} answered; epsilon {self.epsilon:.4g} at delta "
+            f"{self.words}\n{lines}\n{counted(self.users, 'user')} answered; epsilon {up(self.epsilon):g} at delta "
             f"{decimal(self.delta)}, charged to population {self.population} by run {self.run}. "
             "Each interval holds the number without noise with probability 95 %."
         )
@@ -135,6 +135,6 @@ class Offer:
             f"  {what}: standard deviation {sd:.4g}, interval +- {half:.4g}" for what, sd, half in self.widths
         )
         return (
-            f"{self.words}\n{lines}\nof {counted(self.users, 'user')}, for epsilon {self.epsilon:.4g} at delta "
+            f"{self.words}\n{lines}\nof {counted(self.users, 'user')}, for epsilon {up(self.epsilon):g} at delta "
             f"{decimal(self.delta)} (mu {self.mu:.6g}). Nothing was asked or charged."
         )

@@ -9,15 +9,14 @@ tables, and exact in JSON.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from fieldfare.accounting.filter import gauge
 from fieldfare.names import is_question, task_words
 from fieldfare.participation import PRESENCE, hides_presence
-from fieldfare.text import decimal
+from fieldfare.text import decimal, up
 from fieldfare_server.evidence.document import Row, Section, Statement
-from fieldfare_server.evidence.guarantee import ADJACENCY, round_up
+from fieldfare_server.evidence.guarantee import ADJACENCY
 from fieldfare_server.evidence.information import TITLE, information
 from fieldfare_server.evidence.run_evidence import RunEvidence, describe_canaries, format_time, gather, to_json
 from fieldfare_server.files.home import SHAREABLE
@@ -194,7 +193,7 @@ def _tuning(evidence: RunEvidence) -> Section:
     spent, delta = evidence.population.spent_epsilon, evidence.population.delta
     others = len(evidence.charged)
     asked = [
-        f"{task_words(run.plan)} (epsilon {round_up(run.spent_epsilon)})"
+        f"{task_words(run.plan)} (epsilon {up(run.spent_epsilon):g})"
         for run in evidence.charged
         if is_question(run.plan)
     ]
@@ -207,7 +206,7 @@ def _tuning(evidence: RunEvidence) -> Section:
             else []
         ),
         *_charged_beside_runs(evidence),
-        f"All of it together has used epsilon {round_up(spent)} at delta {decimal(delta)} of the population's budget.",
+        f"All of it together has used epsilon {up(spent):g} at delta {decimal(delta)} of the population's budget.",
         "Choices made from other people's data, or from public data, are not in the ledger and cost these users "
         "nothing. Choices made from these users' data outside of the ledger are not covered.",
     )
@@ -244,7 +243,4 @@ def _checks(evidence: RunEvidence) -> Section:
 
 
 def _epsilon(value: float, delta: float) -> str:
-    # Six digits, rounded up; 1e-12 forgives the error of the multiplication.
-    scale = 10.0 ** (5 - math.floor(math.log10(value))) if 0 < value < math.inf else 0.0
-    shown = math.ceil(value * scale * (1 - 1e-12)) / scale if scale else value
-    return f"epsilon = {shown:.6g} at delta = {decimal(delta)}"
+    return f"epsilon = {up(value, 6):g} at delta = {decimal(delta)}"

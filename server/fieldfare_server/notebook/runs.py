@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, overload
 from fieldfare.errors import Differs, NotFound
 from fieldfare.plan import Plan
 from fieldfare.task import load_task
+from fieldfare.text import up
 from fieldfare_server.api.in_process import InProcessClient
 from fieldfare_server.api.schemas import RunDetail
 from fieldfare_server.cli.export import COLUMNS, closed_attempts, metric_columns
@@ -158,7 +159,7 @@ class SimulatedRun:
 
     def __repr__(self) -> str:
         score = "" if self.score is None else f", {self.view.score_name} {self.score:.4g}"
-        return f"Run({self.trace.label}: epsilon {self.epsilon:.4g}{score}, {self.id})"
+        return f"Run({self.trace.label}: epsilon {up(self.epsilon):g}{score}, {self.id})"
 
 
 class Runs(Sequence[SimulatedRun]):

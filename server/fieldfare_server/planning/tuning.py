@@ -36,7 +36,7 @@ from fieldfare.participation import adjacency_factor
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import RunSpec
 from fieldfare.questions.choice import Choose
-from fieldfare.text import decimal
+from fieldfare.text import decimal, up
 from fieldfare_server.ledger.reads import Reader
 from fieldfare_server.planning.admission import admit
 from fieldfare_server.planning.questions import OF_POPULATION, Asked
@@ -302,13 +302,13 @@ class Ways:
     def __str__(self) -> str:
         rows = [
             f"  {way.name}: noise of the final model {way.noise:.3g} times that of one run on all users, of a trial "
-            f"{way.trial_noise:.3g} times; the dearest trial alone epsilon {way.dearest_trial:.4g}, all of them cost a "
-            f"user of the share {way.tuning_users_pay:.4g}, another {way.others_pay:.4g}"
+            f"{way.trial_noise:.3g} times; the dearest trial alone epsilon {up(way.dearest_trial):g}, all of them cost "
+            f"a user of the share {up(way.tuning_users_pay):g}, another {up(way.others_pay):g}"
             for way in self.ways
         ]
         head = (
-            f"{self.trials} trials and a final run, at most epsilon {self.epsilon:.4g} at delta {decimal(self.delta)} "
-            f"for each user in all; compared by: {self.compared_by}. Trials have more noise, and favour smaller steps"
+            f"{self.trials} trials and a final run, at most epsilon {up(self.epsilon):g} at delta {decimal(self.delta)}"
+            f" for each user in all; compared by: {self.compared_by}. Trials have more noise, and favour smaller steps"
         )
         return "\n".join([head, *rows])
 
@@ -344,7 +344,7 @@ class Tuned:
             values = ", ".join(f"{key} = {json.dumps(value)}" for key, value in tried.values.items())
             band = f" ({tried.low:.6g} to {tried.high:.6g})" if tried.low is not None and tried.high is not None else ""
             score = "none" if tried.score is None else f"{tried.score:.6g}"
-            return f"  {values}: {self.score_name} {score}{band}, run {tried.run}, epsilon {tried.epsilon:.4g}"
+            return f"  {values}: {self.score_name} {score}{band}, run {tried.run}, epsilon {up(tried.epsilon):g}"
 
         return "\n".join([*map(words, self.trials), f"Compared on: {self.declared}"])
 

@@ -14,11 +14,11 @@ import pytest
 import fieldfare as ff
 from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
+from fieldfare.text import up
 from fieldfare_client.blinder import Blinder
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.evidence.certificate import certificate
-from fieldfare_server.evidence.guarantee import round_up
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -68,9 +68,9 @@ def test_epsilon_against_the_server_is_one_figure_wherever_it_is_read(browser: A
     assert priced.startswith(f"{epsilon:.6g}, ")
     assert epsilon <= made["epsilon"]["server"] <= epsilon * (1 + 1e-6)
     read = shown(browser, state, "run", tmp_path / "party.png")
-    assert read["Against the server"].startswith(f"({round_up(epsilon)}, ")
-    assert f"Against the server alone this whole run is ({round_up(epsilon)}, " in read[""]
-    assert f"({round_up(run.held[1])}, " in read[""]  # against everybody else
+    assert read["Against the server"].startswith(f"({up(epsilon):g}, ")
+    assert f"Against the server alone this whole run is ({up(epsilon):g}, " in read[""]
+    assert f"({up(run.held[1]):g}, " in read[""]  # against everybody else
 
 
 def test_a_rehearsal_has_no_epsilon_against_the_server_anywhere(browser: Any, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from fieldfare.errors import BadInput, CheckpointError, Interrupted, Refused
 from fieldfare.masking.boxes import receipt_key, write_key
 from fieldfare.masking.receipts import BlinderHead, BlinderWentBack, Receipt
 from fieldfare.plan import Plan
+from fieldfare.text import up
 from fieldfare_client import masking as masking_of_nodes
 from fieldfare_client import private
 from fieldfare_client.blinder import Blinder
@@ -33,7 +34,7 @@ from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.blinder_answers import blinder_state
 from fieldfare_server.api.population_schemas import WhatIf
 from fieldfare_server.api.schemas import BlinderState
-from fieldfare_server.evidence.guarantee import CURATOR, guarantee, round_up
+from fieldfare_server.evidence.guarantee import CURATOR, guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import verify
@@ -747,8 +748,8 @@ def test_the_server_opens_no_sum_without_the_blinders_noise(
     assert (shown.epsilon, shown.delta, priced.epsilon_server) == (epsilon, run.delta, pytest.approx(epsilon))
     assert epsilon > run.planned_epsilon
     facts, left_out = {fact.name: fact.value for fact in card.facts}, " ".join(card.not_covered)
-    assert round_up(epsilon) in card.statement
-    assert round_up(epsilon) in facts["Against the server"]
+    assert f"{up(epsilon):g}" in card.statement
+    assert f"{up(epsilon):g}" in facts["Against the server"]
     assert "with the blinder's noise" in facts["The server sees"]
     assert "trusted to follow the protocol" in facts["Trust"]
     assert CURATOR not in left_out

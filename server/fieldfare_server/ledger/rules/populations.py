@@ -31,7 +31,7 @@ from fieldfare.errors import (
 )
 from fieldfare.names import is_name
 from fieldfare.participation import ADJACENCIES, PRESENCE, Adjacency, hides_presence
-from fieldfare.text import decimal
+from fieldfare.text import decimal, up
 from fieldfare_server.ledger.events import populations as events
 from fieldfare_server.ledger.events.base import Record, require
 from fieldfare_server.ledger.state import budget, odometers, rows
@@ -298,7 +298,7 @@ def tightened(state: State, record: Record, event: events.Tightened) -> Iterator
         least = terms.gauge(committed)
         raise BudgetRefused(
             _budget(row, event.epsilon, event.delta),
-            f"epsilon {least:.6g} at that delta is spent and reserved already.",
+            f"epsilon {up(least, 6):g} at that delta is spent and reserved already.",
             f"epsilon {_up(least)} at delta {decimal(event.delta)}",
         )
     yield row._replace(epsilon=event.epsilon, delta=event.delta)

@@ -26,7 +26,7 @@ from fieldfare.accounting.filter import Price, Rectangle
 from fieldfare.accounting.individual import UNIT, Demand, Units, from_units
 from fieldfare.capacity import Capacity
 from fieldfare.errors import BudgetRefused
-from fieldfare.text import decimal
+from fieldfare.text import decimal, up
 from fieldfare_server.ledger.state import budget, odometers
 from fieldfare_server.ledger.state.windows import Window
 
@@ -209,7 +209,7 @@ def refusal(position: Position, found: Counted, demand: Demand) -> BudgetRefused
     assert room is not None
 
     def epsilon(units: int) -> str:
-        return f"{terms.gauge(Price(from_units(units))):.4g}" if units else "0"
+        return f"{up(terms.gauge(Price(from_units(units)))):g}" if units else "0"
 
     shares = [
         f"{users} have {'up to ' if share < odometers.BINS else ''}{share * 100 // odometers.BINS} %"

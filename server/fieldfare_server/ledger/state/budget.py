@@ -27,7 +27,7 @@ from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price, Rectangle, leak_of_run, pay, price, reserve
 from fieldfare.accounting.filter import Terms as Terms
 from fieldfare.errors import BudgetRefused
-from fieldfare.text import decimal
+from fieldfare.text import decimal, down, up
 
 NOTHING = PrivacyLoss()
 
@@ -147,7 +147,7 @@ def quote(planned: PrivacyLoss, committed: Price, terms: Terms, leak: float | No
 
 def run_in_words(name: str, planned: PrivacyLoss, terms: Terms) -> str:
     """A run that plans `planned`, as refusals name it."""
-    return f"a run of epsilon {epsilon(planned, terms.delta):.6g} on population {name!r}"
+    return f"a run of epsilon {up(epsilon(planned, terms.delta), 6):g} on population {name!r}"
 
 
 def refusal(
@@ -162,7 +162,7 @@ def refusal(
         return BudgetRefused(
             alone,
             f"what is spent and reserved by the rule that holds for every choice of runs (epsilon "
-            f"{terms.gauge(committed):.6g}) is above the budget, {terms.epsilon:.6g} at delta "
+            f"{up(terms.gauge(committed), 6):g}) is above the budget, {terms.epsilon:.6g} at delta "
             f"{decimal(terms.delta, 3)}.",
             "wait for a run to end, or have the budget raised",
         )
@@ -171,15 +171,15 @@ def refusal(
             alone,
             f"it takes {decimal(cost.leak, 3)} of the population's leak, of which "
             f"{decimal(terms.leak - committed.leak, 3)} is left.",
-            f"a leak of at most {down(terms.leak - committed.leak)}"
+            f"a leak of at most {decimal(down(terms.leak - committed.leak, 6))}"
             + (", or a population created with --leak" if planned.leak or charge else ""),
             code="leak-spent",
         )
-    own = f", {terms.gauge(cost):.6g} {planned.words.price}" if planned.words.price else ""
+    own = f", {up(terms.gauge(cost), 6):g} {planned.words.price}" if planned.words.price else ""
     return BudgetRefused(
         alone + own,
-        f"with what is spent and reserved (epsilon {terms.gauge(committed):.6g}) it would come to epsilon "
-        f"{terms.gauge(total):.6g}, and the budget is {terms.epsilon:.6g} at delta {decimal(terms.delta, 3)}.",
+        f"with what is spent and reserved (epsilon {up(terms.gauge(committed), 6):g}) it would come to epsilon "
+        f"{up(terms.gauge(total), 6):g}, and the budget is {terms.epsilon:.6g} at delta {decimal(terms.delta, 3)}.",
         nearest(planned, cost, room(committed, terms), terms.delta),
     )
 
@@ -190,8 +190,10 @@ def nearest(planned: PrivacyLoss, cost: Price, left: Room, delta: float) -> str:
         return "wait for a run to end, or have the budget raised"
     fitting = _quieter(planned, cost.leak, left.mu * left.mu)
     if fitting is not None:
-        return f"this run with noise for epsilon {down(epsilon(fitting, delta))} at delta {decimal(delta)}"
-    return f"a run of epsilon {down(left.epsilon)} at delta {decimal(delta)} (mu {down(left.mu)})"
+        return f"this run with noise for epsilon {decimal(down(epsilon(fitting, delta), 6))} at delta {decimal(delta)}"
+    return (
+        f"a run of epsilon {decimal(down(left.epsilon, 6))} at delta {decimal(delta)} (mu {decimal(down(left.mu, 6))})"
+    )
 
 
 def _quieter(planned: PrivacyLoss, leak: float, free: float) -> PrivacyLoss | None:
@@ -226,11 +228,3 @@ def larger(old: tuple[float, float], new: tuple[float, float], leak: float) -> t
         return new
     before, after = (Rectangle.of(*each, leak).mu_squared for each in (old, new))
     return new if after > before else old
-
-
-def down(value: float) -> str:
-    """`value` in six digits, rounded down, so that a limit that an error names is allowed."""
-    if value <= 0:
-        return "0"
-    scale = 10.0 ** (5 - math.floor(math.log10(value)))
-    return decimal(math.floor(value * scale) / scale)

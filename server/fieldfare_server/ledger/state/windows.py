@@ -20,7 +20,7 @@ from typing import Literal, Self, TypeAlias, get_args
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import Price
 from fieldfare.errors import BudgetRefused
-from fieldfare.text import decimal
+from fieldfare.text import decimal, up
 from fieldfare_server.ledger.state import budget
 
 Every: TypeAlias = Literal["day", "week", "month", "year"]
@@ -123,9 +123,9 @@ class Window:
         later = f"{'the same' if self.terms.hold(price) else then} from {renews} UTC on"
         raise BudgetRefused(
             what,
-            f"with what began this {self.every} (epsilon {self.gauge:.6g}) it would come to epsilon "
-            f"{self.terms.gauge(self.begun + price):.6g}, and a {self.every} holds {self.terms.epsilon:.6g} at delta "
-            f"{decimal(self.terms.delta, 3)}.",
+            f"with what began this {self.every} (epsilon {up(self.gauge, 6):g}) it would come to epsilon "
+            f"{up(self.terms.gauge(self.begun + price), 6):g}, and a {self.every} holds {self.terms.epsilon:.6g} at "
+            f"delta {decimal(self.terms.delta, 3)}.",
             f"{later} or now {now}" if self.left > 0 else later,
             code="window-full",
         )
