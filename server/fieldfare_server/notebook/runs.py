@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,13 +56,13 @@ def make_plot(traces: Sequence[Trace], title: str) -> Figure:
 def make_table(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> str:
     """Return `rows` as an HTML table; a missing value is a dash."""
 
-    def cell(value: object) -> str:
+    def cell(name: str, value: object) -> str:
         if isinstance(value, float):
-            return f"{value:.4g}"
+            return f"{up(value) if name == 'epsilon' else value:.4g}"
         return "—" if value is None else escape(str(value))
 
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{cell(row[name])}</td>' for name in columns)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{cell(name, row[name])}</td>' for name in columns)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -93,8 +94,8 @@ class SimulatedRun:
 
     @property
     def epsilon(self) -> float:
-        """What it spent, at the plan's delta."""
-        return self.view.spent.epsilon or 0.0
+        """What it spent, at the plan's delta; infinity where no finite epsilon holds."""
+        return math.inf if self.view.spent.epsilon is None else self.view.spent.epsilon
 
     @property
     def score(self) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 from ast import literal_eval
@@ -18,6 +19,7 @@ import fieldfare as ff
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare_client.app import _hosted
 from fieldfare_server.notebook import simulation
+from fieldfare_server.notebook.runs import Runs
 from support.refusals import Coded, coded
 
 ROOT = Path(__file__).parents[3]
@@ -112,6 +114,17 @@ def test_runs_are_a_sequence_that_a_notebook_shows(runs: Any) -> None:
     assert [run.id for run in runs[::-1]] == [runs[1].id, runs[0].id]
     assert repr(runs).startswith("Runs(\n  Run(nu: epsilon 8, accuracy ")
     assert f"<td>{runs[1].id}</td>" in runs._repr_html_()
+
+
+def test_an_epsilon_without_end_is_not_shown_as_nothing_spent(runs: Any) -> None:
+    """Answers have null where no finite epsilon holds, and a run's `epsilon` was 0 there."""
+    run = dataclasses.replace(runs[0])
+    spent = run.view.spent.model_copy(update={"epsilon": None})
+    vars(run)["view"] = run.view.model_copy(update={"spent": spent})
+    assert run.epsilon == math.inf
+    assert repr(run).startswith("Run(nu: epsilon inf")
+    vars(run)["view"] = run.view.model_copy(update={"spent": spent.model_copy(update={"epsilon": 8.00004})})
+    assert "<td>8.001</td>" in Runs([run])._repr_html_()
 
 
 def test_both_runs_were_charged_to_one_simulated_population(runs: Any) -> None:
