@@ -7,6 +7,7 @@ from fieldfare.accounting.informational import Informational, last_iterate, simp
 from fieldfare.errors import BadInput, Unsupported
 from fieldfare.names import QUESTION
 from fieldfare.plan import Plan
+from fieldfare.text import up
 from fieldfare_server.optimizers.sgd import SGD
 
 TITLE = "Information, not charged"
@@ -24,9 +25,8 @@ def information(plan: Plan, noise_multiplier: float, most: int, loss: PrivacyLos
     delta, rows = plan.privacy.delta, []
     rho = loss.zcdp
     if rho is not None:
-        rows.append(
-            ("epsilon as rho + 2 sqrt(rho log 1/delta)", f"{simple_zcdp_epsilon(rho, delta):.6g} (looser; papers)")
-        )
+        looser = f"{up(simple_zcdp_epsilon(rho, delta), 6):g} (looser; papers)"
+        rows.append(("epsilon as rho + 2 sqrt(rho log 1/delta)", looser))
     if plan.run.task == QUESTION:
         return rows  # it releases no model
     try:
@@ -37,8 +37,8 @@ def information(plan: Plan, noise_multiplier: float, most: int, loss: PrivacyLos
         rows.append(
             (
                 "epsilon of the last model alone",
-                f"{bound.epsilon(delta):.6g}, replace_one, by {bound.source}; if {'; '.join(bound.assumptions)}. Not "
-                "so here: every round's model is released",
+                f"{up(bound.epsilon(delta), 6):g}, replace_one, by {bound.source}; if {'; '.join(bound.assumptions)}. "
+                "Not so here: every round's model is released",
             )
         )
     return rows

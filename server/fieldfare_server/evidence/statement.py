@@ -95,8 +95,8 @@ def _formal_guarantee(evidence: RunEvidence, alone: bool) -> Section:
     rho, mu = run.spent.zcdp, run.spent.gdp
     if rho is not None:
         rows += [
-            ("This run as zero-concentrated DP", f"rho = {rho:.6g}"),
-            ("This run as Gaussian DP", "not known" if mu is None else f"mu = {mu:.6g}"),
+            ("This run as zero-concentrated DP", f"rho = {up(rho, 6):g}"),
+            ("This run as Gaussian DP", "not known" if mu is None else f"mu = {up(mu, 6):g}"),
         ]
     warnings = (f"Warning: {text}" for text in evidence.card.warnings)
     return Section("Formal guarantee", tuple(rows), (*warnings, *_filter_lines(population)))

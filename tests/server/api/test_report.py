@@ -81,6 +81,9 @@ def test_its_numbers_are_the_ledgers(ledger: Ledger) -> None:
     assert any(float(f"{value:.6g}") < value for value in exact.values()), "the nearest number would be too small"
     for name, value in exact.items():
         assert value <= float(shown[name]) <= value * (1 + 1e-5)
+    (rho,), (mu,) = (re.findall(rf"\| {symbol} = (\S+) \|", text) for symbol in ("rho", "mu"))
+    assert said["mu_gdp"] <= float(mu) <= said["mu_gdp"] * (1 + 1e-5)
+    assert said["mu_gdp"] ** 2 / 2 <= float(rho) * (1 + 1e-12) <= said["mu_gdp"] ** 2 / 2 * (1 + 1e-5)
     assert "1 other run was charged" in text
     json.dumps(said, allow_nan=False)
 
