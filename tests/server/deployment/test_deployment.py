@@ -351,10 +351,16 @@ def test_every_module_that_a_compose_file_runs_is_there() -> None:
     assert all(importlib.util.find_spec(module) for module in modules)
 
 
-def test_a_program_starts_after_its_file_and_its_port(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
+IPV6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="needs IPv6")
+
+
+@pytest.mark.parametrize(
+    ("host", "family"), [("127.0.0.1", socket.AF_INET), pytest.param("[::1]", socket.AF_INET6, marks=IPV6)]
+)
+def test_a_program_starts_after_its_file_and_its_port(host: str, family: socket.AddressFamily, tmp_path: Path) -> None:
+    with socket.create_server((host.strip("[]"), 0), family=family) as server:
         port = server.getsockname()[1]
-        command = [sys.executable, str(ROOT / "deploy/after.py"), str(tmp_path / "f"), f"127.0.0.1:{port}", "--"]
+        command = [sys.executable, str(ROOT / "deploy/after.py"), str(tmp_path / "f"), f"{host}:{port}", "--"]
         program = subprocess.Popen([*command, "echo", "started"], stdout=subprocess.PIPE, text=True)
         with pytest.raises(subprocess.TimeoutExpired):
             program.wait(1.5)
