@@ -408,7 +408,7 @@ def test_lists_of_users_that_are_refused_quote_no_id(ids: list[Any], says: str) 
 def test_of_what_an_apps_own_code_raises_a_real_node_tells_the_class_alone(
     part: str, raising: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its text left the node in clear, a masked one's too; it may quote a user. Here, where all is one's own, it stays."""
+    """Its text left the node in clear, a masked one's too; it may quote a user. Where all is one's own, it is shown."""
 
     def fails(*_: object) -> Any:
         raise raising
