@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib.util
+import os
 import re
 import shutil
 import socket
@@ -26,10 +27,12 @@ from typer.testing import CliRunner
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.names import OWN_APP
 from fieldfare_server.cli.application import application
+from fieldfare_server.deployment import simulation
 from fieldfare_server.deployment import submit as submitting
 from fieldfare_server.deployment.certificates import PARTS, make_node, make_server, renew_server, separate_roles
 from fieldfare_server.deployment.submit import submit_and_follow
 from fieldfare_server.deployment.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, QUICK_ATTEMPTS, Supervisor
+from fieldfare_server.files.plan_file import plan_text
 from fieldfare_server.ledger import this_process
 from fieldfare_server.ledger.sql.roles import read_passwords
 from fieldfare_server.planning.questions import Asked
@@ -331,6 +334,21 @@ def test_who_goes_on_with_a_run_hands_nodes_the_task_with_which_it_began(
     with pytest.raises(SystemExit):
         supervision.supervise(insecure=True, home=where.root)
     assert handed == ([task] * 2 if task else [])
+
+
+def test_flowers_processes_find_a_task_that_lies_beside_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check found it, and the run ended in a wall of Flower's text, unless it was started in that directory."""
+    path, told = tmp_path / "beside" / "plan.toml", list[str]()
+    path.parent.mkdir()
+    path.write_text(plan_text(plan()))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(simulation, "superlink", lambda *_, **__: contextlib.nullcontext("127.0.0.1:1"))
+    monkeypatch.setattr(simulation, "submit", lambda *_, env, **__: told.extend(env["PYTHONPATH"].split(os.pathsep)))
+    monkeypatch.setattr(simulation, "require_ended", lambda *_: None)
+    simulation.run_flower_simulation(home_of_people(tmp_path), Path("beside/plan.toml"), "", 2)
+    assert told[-2:] == [str(tmp_path), str(path.parent)]
 
 
 def test_a_run_is_named_before_it_is_handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
