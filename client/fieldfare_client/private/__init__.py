@@ -67,6 +67,7 @@ from fieldfare_client.private.node import (
 from fieldfare_client.told import TELLING, Handler, refusal, tell
 from fieldfare_flower import own_data
 from fieldfare_flower.client_apps import is_registered
+from fieldfare_flower.npy import BadReply
 
 __all__ = ["check", "measure", "metric", "train", "users"]
 
@@ -191,7 +192,7 @@ def _is_ours(error: Exception) -> bool:
     """Return whether no code of the app's raised `error`. Fieldfare's own text quotes nothing of users."""
     frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
     ours = ("fieldfare.", "fieldfare_client.", "fieldfare_flower.")
-    return isinstance(error, FieldfareError) and all(name.startswith(ours) for name in frames)
+    return isinstance(error, FieldfareError | BadReply) and all(name.startswith(ours) for name in frames)
 
 
 def _require_below(function: Callable[..., object], ours: str, theirs: str) -> None:
