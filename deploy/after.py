@@ -24,7 +24,7 @@ def _is_port(need: str) -> bool:
 def _listens(need: str) -> bool:
     host, _, port = need.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=3).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=3).close()
     except OSError:
         return False
     return True

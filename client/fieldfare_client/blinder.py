@@ -23,7 +23,7 @@ import logging
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,20 +87,27 @@ class Blinder:
             make_file(self._journal, b"")
         if (mode := self._journal.stat().st_mode & 0o777) & 0o077:
             raise NotAllowed(f"the blinder's file {self._journal}", f"others can read it (mode {mode:o}).", "chmod 600")
-        try:
-            with transaction(self._journal) as journal:
-                for table in _TABLES:
-                    journal.execute(f"CREATE TABLE IF NOT EXISTS {table}")
-                journal.execute("INSERT OR IGNORE INTO key VALUES (1, ?)", (secrets.token_bytes(32),))
-                (secret,) = journal.execute("SELECT private FROM key").fetchone()
-        except sqlite3.Error as error:
-            why, near = f"cannot be read and written ({error}).", "its newest copy, of which this account is the owner"
-            raise Unreadable(f"the blinder's file {self._journal}", why, near) from None
+        with self._transaction() as journal:
+            for table in _TABLES:
+                journal.execute(f"CREATE TABLE IF NOT EXISTS {table}")
+            journal.execute("INSERT OR IGNORE INTO key VALUES (1, ?)", (secrets.token_bytes(32),))
+            (secret,) = journal.execute("SELECT private FROM key").fetchone()
         self._key, self._receipts = X25519PrivateKey.from_private_bytes(secret), receipt_key(secret)
         self._noise_key = hashlib.sha256(b"fieldfare.blinder.noise.key\0" + secret).digest()
         # The noise of the run that was answered last, at its next row.
         self._running: tuple[str, Stream, Nonces] | None = None
         self.public_key = write_key(secret)  # as nodes pin it, and plans name it
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Do as `transaction` on its journal. Raises `BadInput` where that cannot be read or written: a full disk."""
+        try:
+            with transaction(self._journal) as journal:
+                yield journal
+        except sqlite3.Error as error:
+            near = "room on its disk; its newest copy, of which this account is the owner"
+            what = f"the blinder's file {self._journal}"
+            raise Unreadable(what, f"cannot be read and written ({error}).", near) from None
 
     def approve(self, plan: str, least_nodes: int, numel: int, noise: BlinderNoise | None = None) -> None:
         """Answer for `plan` (SHA-256, hex) from now on: sums of `numel` numbers from `least_nodes` nodes or more.
@@ -110,7 +117,7 @@ class Blinder:
         """
         if least_nodes < 2:
             raise OutOfRange(f"least_nodes = {least_nodes}", "a sum of one node is that node's update.", "2")
-        with transaction(self._journal) as journal:
+        with self._transaction() as journal:
             if noise is None and _budget(journal) is not None:
                 raise _without_noise(f"plan {plan}")
             journal.execute("INSERT OR IGNORE INTO plans VALUES (?, ?, ?)", (plan, least_nodes, numel))
@@ -128,7 +135,7 @@ class Blinder:
         """
         if not (epsilon > 0 and 0 < delta < 1):
             raise OutOfRange(f"epsilon = {epsilon:g}, delta = {decimal(delta)}", "is no budget.", "8 and 1e-6")
-        with transaction(self._journal) as journal:
+        with self._transaction() as journal:
             bare = journal.execute("SELECT plan FROM plans WHERE plan NOT IN (SELECT plan FROM noises)").fetchone()
             if bare is not None:
                 raise _without_noise(f"plan {bare[0]}, which was approved,")
@@ -137,7 +144,7 @@ class Blinder:
     def admit(self, nodes: Mapping[str, str]) -> None:
         """Open boxes of these nodes from now on. nodes: key ("ffn1:...") -> a name for people. Raises `BadInput`."""
         admitted = [(read_node_key(key), name) for key, name in nodes.items()]
-        with transaction(self._journal) as journal:
+        with self._transaction() as journal:
             journal.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?)", admitted)
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
@@ -147,7 +154,7 @@ class Blinder:
 
     def hello(self, run: str, plan: str) -> Hello:
         """Whom it answers for, and whether in `run` under `plan`: not where its budget has no room for that."""
-        with transaction(self._journal) as journal:
+        with self._transaction() as journal:
             approved, head, nodes = _approved(journal, run, plan), self._head(journal), _admitted(journal)
             noise = approved and approved[2]
             fits = approved is not None and (noise is None or _fits(journal, run, noise))
@@ -178,7 +185,7 @@ class Blinder:
     def answer(self, content: RecordDict) -> RecordDict:
         """The answer to a question. Raises `BadReply` or `BadInput` if malformed, `MasksRefused` if forbidden."""
         asked, running = MasksAsked.read(content), None
-        with transaction(self._journal) as journal:
+        with self._transaction() as journal:
             noise = _admit(journal, asked)
             known = _answered(journal, asked, noise is not None)
             row, hash = known or _write_down(journal, asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,7 +18,7 @@ def transaction(*files: Path) -> Iterator[sqlite3.Connection]:
     Raises `sqlite3.Error`, also where there is no file, or another process holds it for a minute.
     """
     # rw: an empty file never takes the place of a lost one.
-    where, *second = (f"file:{quote(str(each.absolute()))}?mode=rw" for each in files)
+    where, *second = (f"file:{quote(os.fsencode(each.absolute()))}?mode=rw" for each in files)
     with closing(sqlite3.connect(where, uri=True, timeout=60, isolation_level=None)) as journal:
         for each in second:
             journal.execute("ATTACH ? AS second", (each,))

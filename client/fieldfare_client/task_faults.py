@@ -6,19 +6,22 @@ list, is all that a node sends.
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Literal, get_args
 
-from fieldfare.errors import BadInput, Refused
+from fieldfare.errors import BadInput, FieldfareError, Refused
 from fieldfare.lazily import torch
 
 Kind = Literal["task", "users", "data", "model", "loss", "training", "score", "reply"]
 # What a fault can be in: all that the server learns of it.
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # Packages whose frames lead to a task's code. What the task calls of them itself, its author sees.
-_NOT_THE_TASKS = {"fieldfare", "fieldfare_client", "fieldfare_flower", "importlib", "torch"}
+_NOT_THE_TASKS = {"fieldfare", "fieldfare_client", "fieldfare_flower", "fieldfare_server", "importlib", "torch"}
+_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
 class Faulty(BadInput):
@@ -32,10 +35,25 @@ class Faulty(BadInput):
 
     def trace(self) -> str:
         """Return the traceback of `cause` from the task's own first frame on, "" without one. It may quote data."""
-        frames = None if self.cause is None else self.cause.__traceback__
-        while frames and frames.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_TASKS:
-            frames = frames.tb_next
+        frames = _own_frames(self.cause)
         return "" if frames is None else "".join(traceback.format_exception(None, self.cause, frames)).rstrip()
+
+
+def _own_frames(cause: BaseException | None) -> TracebackType | None:
+    """Return the traceback of `cause` from the first frame on that is not `_NOT_THE_TASKS`; None without one."""
+    frames = None if cause is None else cause.__traceback__
+    while frames and frames.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_TASKS:
+        frames = frames.tb_next
+    return frames
+
+
+def fault_of(error: Exception) -> Faulty | None:
+    """Return `error` as a task's fault: itself, or where a file of nobody's packages raised it; None for any other."""
+    frames = None if isinstance(error, FieldfareError) else _own_frames(error)
+    if frames is None or frames.tb_frame.f_code.co_filename.startswith(_INSTALLED):
+        return error if isinstance(error, Faulty) else None
+    text, remedy = explain_error(error)
+    return Faulty("task", frames.tb_frame.f_globals["__name__"], text, remedy or "`fieldfare task check`", error)
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def make_file(path: Path, content: bytes, mode: int = 0o600) -> None:
 @contextmanager
 def _written(path: Path, content: bytes, mode: int) -> Iterator[Path]:
     """Write a durable file beside `path` with this content; it is gone afterwards, unless it was renamed."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"  # "." has no name
     try:
         try:
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

@@ -36,6 +36,7 @@ _stamp: ContextVar[Callable[[float], float] | None] = ContextVar("fieldfare_log_
 
 _SECRETS = (
     (re.compile(r"(://[^:/@\s]*:)[^@\s]+@"), r"\1***@"),  # a password in a URL
+    (re.compile(r"(?i)([?&](?:ssl)?password=)[^&\s]+"), r"\1***"),  # in its query
     (re.compile(r"\bff_[0-9a-f]{12}_[0-9a-f]{64}"), "ff_***"),  # an API token
     (re.compile(r"(?i)(bearer\s+)[^\s\"',]+"), r"\1***"),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S), "***"),

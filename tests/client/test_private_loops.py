@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from fieldfare import clipping
-from fieldfare.errors import BadInput
+from fieldfare.errors import BadInput, WrongForm
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema, pseudonym, pseudonyms
 from fieldfare.task import seeded
@@ -401,6 +401,26 @@ def test_lists_of_users_that_are_refused_quote_no_id(ids: list[Any], says: str) 
     for reply in (ask(grid), instruct(grid, ["a"])):
         assert says in reason(reply)
         assert "secret" not in reason(reply)
+
+
+@pytest.mark.parametrize("part", ["ids", "build"])
+@pytest.mark.parametrize("raising", [KeyError("anna"), WrongForm("patient anna", "is no row.")])
+def test_of_what_an_apps_own_code_raises_a_real_node_tells_the_class_alone(
+    part: str, raising: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its text left the node in clear, a masked one's too; it may quote a user. Where all is one's own, it is shown."""
+
+    def fails(*_: object) -> Any:
+        raise raising
+
+    grid = make(**{part: fails})
+    for reply in (ask(grid), instruct(grid, ["anna"])):
+        assert "anna" in reason(reply)
+    monkeypatch.setattr("fieldfare_flower.own_data.tally_here", lambda: None)
+    for reply in (ask(grid), instruct(grid, ["anna"])):
+        assert reason(reply) == f"<class '{type(raising).__name__}'>"
+    assert "fails" in caplog.text  # the node's operator has the traceback
+    assert "names a user twice" in reason(instruct(make(), ["anna", "anna"]))  # Fieldfare's own words
 
 
 def test_users_that_are_not_hosted_or_asked_twice_are_an_error() -> None:

@@ -224,6 +224,20 @@ def test_an_own_database_must_be_said_and_replaces_the_one_in_the_chart() -> Non
     assert found["NetworkPolicy", "coordinator-to-database"]["spec"]["egress"][0]["ports"] == [{"port": 5432}]
 
 
+def test_what_a_node_remembers_of_the_ledger_outlasts_its_pod() -> None:
+    """It lay in a volume that goes with the pod: a new pod took an older ledger for the first that it saw."""
+    found = objects(NODES)
+    for name in ("node-clinic-a", "node-clinic-b"):
+        pod = found["Deployment", name]["spec"]["template"]["spec"]
+        (executor,) = (each for each in pod["containers"] if each["name"] == "executor")
+        (witness,) = (each["value"] for each in executor["env"] if each["name"] == "FIELDFARE_WITNESS")
+        (mount,) = (each for each in executor["volumeMounts"] if witness.startswith(f"{each['mountPath']}/"))
+        (volume,) = (each for each in pod["volumes"] if each["name"] == mount["name"])
+        assert not mount.get("readOnly")
+        claim = found["PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]]
+        assert claim["metadata"]["labels"]["fieldfare/node"] == name.removeprefix("node-")
+
+
 def test_only_the_executor_has_a_nodes_data() -> None:
     claim = {"persistentVolumeClaim": {"claimName": "visits"}}
     node = {**NODE, "data": claim, "env": [{"name": "FIELDFARE_DEVICE", "value": "cuda"}]}

@@ -77,14 +77,14 @@ def create(path: Path, mark: Path) -> None:
     An empty mark is what a killed `init` leaves: it counts as none. Raises `BadInput` where there is a mark, or no
     file can be made.
     """
-    if mark.exists() and mark.stat().st_size:
-        what = f"the mark {str(mark)!r} of a file of charges"
-        raise AlreadyThere(what, "is there already.", "the newest copy of that file")
     made = [f"CREATE TABLE IF NOT EXISTS {table}" for table in _TABLES]
     try:
+        if mark.exists() and mark.stat().st_size:
+            what = f"the mark {str(mark)!r} of a file of charges"
+            raise AlreadyThere(what, "is there already.", "the newest copy of that file")
         for each in (path, mark):
             each.parent.mkdir(parents=True, exist_ok=True)
-            each.touch()
+            each.touch(0o600)  # it says who took part when
         with transaction(path, mark) as connection:
             for statement in (*made, *_NEXT, f"PRAGMA user_version = {_VERSION}"):
                 connection.execute(statement)

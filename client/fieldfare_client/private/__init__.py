@@ -38,15 +38,17 @@ sends (`clipping_norm`). Put it first in the list, so that it sees what leaves.
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, get_args
 
 from flwr.app import Context, Message
 
-from fieldfare.errors import Unknown
+from fieldfare.errors import FieldfareError, Unknown
 from fieldfare.trees import refuse_trees
 from fieldfare_client.private.checking import check
 from fieldfare_client.private.mod import clip_reply
@@ -56,21 +58,20 @@ from fieldfare_client.private.node import (
     Isolation,
     ListUsers,
     Loop,
+    LostDevice,
     Measure,
     UserList,
+    WrongDialect,
     metric,
 )
-from fieldfare_client.private.node import (
-    LostDevice as LostDevice,
-)
-from fieldfare_client.private.node import (
-    WrongDialect as WrongDialect,
-)
-from fieldfare_client.told import TELLING, Handler, tell
+from fieldfare_client.told import TELLING, Handler, refusal, tell
+from fieldfare_flower import own_data
 from fieldfare_flower.client_apps import is_registered
+from fieldfare_flower.npy import BadReply
 
 __all__ = ["check", "measure", "metric", "train", "users"]
 
+log = logging.getLogger("fieldfare.client")
 
 _lists: dict[str, UserList] = {}
 """The last list of users of each module."""
@@ -175,11 +176,23 @@ def _handler(function: Callable[..., object], answer: Handler) -> Handler:
                 return answer(message, context)
             except TELLING as refused:
                 return tell(refused, message)
+            except Exception as error:
+                if _is_ours(error) or own_data.tally_here() is not None:
+                    raise
+                log.error("this node's app raised an exception, of which the server learns the class", exc_info=True)
+                return refusal(type(error).__name__, message)
 
     # Not functools.wraps: Flower, and readers of the signature, must see (message, context).
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(handle, name, getattr(function, name, None))
     return handle
+
+
+def _is_ours(error: Exception) -> bool:
+    """Return whether no code of the app's raised `error`. Fieldfare's own text quotes nothing of users."""
+    frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    ours = ("fieldfare.", "fieldfare_client.", "fieldfare_flower.")
+    return isinstance(error, FieldfareError | BadReply) and all(name.startswith(ours) for name in frames)
 
 
 def _require_below(function: Callable[..., object], ours: str, theirs: str) -> None:

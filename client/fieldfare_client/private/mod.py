@@ -71,7 +71,7 @@ def _by_own_loop(message: Message, context: Context, call_next: Handler) -> Mess
     reply = call_next(message, context)
     if not (answered.get() or reply.has_error()):
         why = "is of the cohort dialect, and this app is Flower's own."
-        raise WrongForm("the instruction", why, "dialect = 'plain'")
+        raise WrongForm("the instruction", why, "dialect = 'plain'; of mods, ff.budget before ff.private")
     return reply
 
 

@@ -58,7 +58,6 @@ Measure = Callable[[str, str, Context], Any]
 Loop = Callable[[Any, str, Context, dict[str, Any]], Any]
 ListUsers = Callable[[Context], Iterable[str]]
 Isolation = Literal["auto", "process", "none"]
-CONFIG = "config"
 ROUND = "server-round"
 CLIPPING_NORM = "clipping_norm"  # the key under which Flower sends a clip norm to clients
 
@@ -178,7 +177,7 @@ class AppNode:
             cost = budget.charge(message)  # before anybody trains
             # Copies: arrays read from the wire are read-only views of the message.
             points = [{name: np.array(value) for name, value in point.items()} for point in read.points]
-            config = {**_config(message.content), ROUND: read.occasion.round + 1}
+            config = {**(read.config or {}), ROUND: read.occasion.round + 1}
             instruction = Instruction(points, read.weights, settings.seed, read.batches, config)
             total, layout = np.zeros((read.queries, schema.numel)), schema.slices()
             counts, metrics = np.zeros(len(settings.riders.weights)), settings.metrics
@@ -316,11 +315,9 @@ class AppNode:
         In a child of its own where `isolation` has it so. Raises only what ends the node's task:
         KeyboardInterrupt, `LostDevice` and, in this process, SystemExit.
         """
-        points, weights = instruction.points, instruction.weights
-        model = self.model
         if not self._trains_apart():
             return self._updates_here(instruction, name, user, context, failures)
-        shape = len(weights) // len(points), model.schema.numel
+        shape = len(instruction.weights) // len(instruction.points), self.model.schema.numel
         if self._shared is None or self._shared.shape != shape:
             self._shared = np.frombuffer(mmap.mmap(-1, 4 * shape[0] * shape[1]), np.float32).reshape(shape)
         shared = self._shared
@@ -460,10 +457,6 @@ def norm_of(config: Mapping[str, object]) -> float:
     if isinstance(norm, bool) or not isinstance(norm, int | float) or not 0 < norm < math.inf:
         raise OutOfRange(f"{CLIPPING_NORM} = {norm!r}", "is not a clip norm.", "1.0")
     return float(norm)
-
-
-def _config(content: RecordDict) -> dict[str, object]:
-    return dict(records_of(content, ConfigRecord).get(CONFIG, {}))
 
 
 def _report(failures: Counter[str], users: int) -> None:

@@ -64,4 +64,4 @@ class InProcessClient(Service):
                 return answers.run(run)
             case ["runs", run, "report"]:
                 return answers.report(run, cast("Written", given["format"]))
-        raise ServiceError(self.where, f"{'/'.join(path)} is asked of a running service only.")
+        raise ServiceError(self.where, f"{'/'.join(path)} names nothing here; all else is asked of a running service.")

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, get_type_hints
 
 from fieldfare.errors import FieldfareError
 from fieldfare_server.cli.options import HomeOption, JsonOption, LedgerOption
-from fieldfare_server.cli.output import fail, print_json, refusals
+from fieldfare_server.cli.output import err, fail, print_json, refusals
 from fieldfare_server.files.home import StateDirectory
 
 
@@ -86,6 +86,14 @@ def asking(
                 from fieldfare.task import task_exits  # only here: commands start without it
 
                 raise task_exits("the task", "its code ends the program", error) from error
+            except Exception as error:
+                from fieldfare_client.task_faults import fault_of  # only here: likewise
+
+                if (fault := fault_of(error)) is None:
+                    raise
+                if not json_ and (trace := fault.trace()):
+                    err.print(trace, markup=False)
+                raise fault from fault.cause
             finally:
                 os._exit = end
             if answer is not None and not json_:

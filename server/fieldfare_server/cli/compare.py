@@ -68,7 +68,7 @@ def compare_mechanisms(
         raise NotAllowed("compare --train", why, "--train --data-is-public, or fieldfare simulate, which is charged")
     if train:
         # A rehearsal charges nothing, so no delta is too large for it.
-        check_first(base, accept_delta=True, quiet=quiet)
+        check_first(base, accept_delta=True)
     plans = [Plan.parse({**base.model_dump(mode="json"), "mechanism": spec}) for spec in specs]
     rows = [{"label": label_of(spec), **cost_of(plan).to_json()} for spec, plan in zip(specs, plans, strict=True)]
     return rows, _train(base, plans, rows, nodes, quiet) if train else []

@@ -82,7 +82,7 @@ def demo(
     ways = WAYS if all_ else tuple(way for way in WAYS if way[2] is None)
     plans = [(label, demo_plan(task, mechanism, sampling, masked)) for label, mechanism, sampling, _ in ways]
     # The other runs differ in noise and sampling alone.
-    check_first(demo_plan(task), quiet=json_)
+    check_first(demo_plan(task))
     home = _own_home(to)
     with Ledger.open(home.ledger, create=True, head_file=home.head_file) as ledger:
         ledger.create_population(POPULATION, BUDGET["epsilon"], BUDGET["delta"], unit="aircraft", actor="demo")

@@ -108,18 +108,17 @@ def grid_of(session: Session, nodes: int) -> LocalGrid:
     return grid
 
 
-def check_first(plan: Plan, *, accept_delta: bool = False, quiet: bool = False) -> TaskReport:
+def check_first(plan: Plan, *, accept_delta: bool = False) -> TaskReport:
     """Return what a check of the plan's task saw, before anything is written.
 
     Raises `BadInput` for a task with a fault, and for a plan that its users cannot fill.
 
     Args:
         accept_delta: as `check_population_size`, whose warnings are printed.
-        quiet: no traceback of the task's code.
     """
     from fieldfare_client.app import user_names  # imports PyTorch
 
-    report = check_here(plan.task_reference, plan.client, quiet=quiet)
+    report = check_here(plan.task_reference, plan.client)
     print_warnings(report.warnings)
     names = user_names(plan.task_reference)
     warnings = [*admit(plan, None, None, names).warnings]

@@ -72,7 +72,7 @@ def search(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False, 
         ChargedInVain: Ctrl-C, or no trial that counts has a model. The search stays charged.
     """
     for plan in {plan.task_reference: plan for plan in reversed(tuning.finals)}.values():  # the first of each task
-        check_first(plan, accept_delta=accept_delta, quiet=quiet)
+        check_first(plan, accept_delta=accept_delta)
     home.prepare()
     key, privacy = f"sealed-{secrets.token_hex(6)}", tuning.plan.privacy
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:

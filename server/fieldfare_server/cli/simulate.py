@@ -71,7 +71,7 @@ def simulate(
         say_made_up(planned)
     if engine == "flower":
         if path:
-            check_first(planned, accept_delta=accept_delta, quiet=json_)
+            check_first(planned, accept_delta=accept_delta)
         run_id = resume or new_run_id()
         print_progress(f"State: {directory.root}")
         with live_export(directory.ledger, run_id, export):
@@ -81,7 +81,7 @@ def simulate(
 
         spread = simulated_nodes(planned, nodes)
         session = (
-            _begin(directory, planned, accept_delta, json_)
+            _begin(directory, planned, accept_delta)
             if path
             else sessions().resume(directory, resume, True, SIMULATION, users=user_names)
         )
@@ -99,10 +99,10 @@ def plan_of_run(home: StateDirectory, run: str) -> Plan:
         return Plan.stored(ledger.run(run).plan)
 
 
-def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool, quiet: bool) -> Session:
+def _begin(directory: StateDirectory, plan: Plan, accept_delta: bool) -> Session:
     from fieldfare_client.app import user_names  # imports PyTorch
 
-    report = check_first(plan, accept_delta=accept_delta, quiet=quiet)
+    report = check_first(plan, accept_delta=accept_delta)
     directory.prepare()
     with told_if_slow():
         priced = priced_here(directory, plan)

@@ -12,11 +12,10 @@ from fieldfare.cost import Cost
 from fieldfare.errors import BadInput, LedgerError
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ClientSpec
-from fieldfare_client.task_faults import Faulty
 from fieldfare_server.cli import importing
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.options import JsonOption
-from fieldfare_server.cli.output import err, out, print_progress, print_warnings
+from fieldfare_server.cli.output import out, print_progress, print_warnings
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.files.plan_file import HERE, plan_path, read_plan
 from fieldfare_server.ledger import Ledger
@@ -62,7 +61,7 @@ def check(
     planned = read_plan(plan_path(plan)) if plan or name is None or _is_planned(name) else None
     if planned is not None and name in (None, planned.run.task):
         name = planned.task_reference
-    report = check_here(name or "", planned.client if planned else None, quiet=json_)
+    report = check_here(name or "", planned.client if planned else None)
     if planned is not None and name == planned.task_reference:
         public = data_is_public or is_simulated(home, planned)
         report.warnings += judge(price(planned), report, public)
@@ -107,17 +106,8 @@ def _is_planned(name: str) -> bool:
         return False
 
 
-def check_here(name: str, client: ClientSpec | None = None, *, quiet: bool = False) -> TaskReport:
-    """Check the task `name` on this machine. On a fault, print the traceback to standard error, and raise it.
-
-    Raises:
-        Faulty: the first fault (a `BadInput`).
-    """
+def check_here(name: str, client: ClientSpec | None = None) -> TaskReport:
+    """Check the task `name` on this machine. Raises the first fault, `Faulty`, a `BadInput`."""
     with importing():
         from fieldfare_client.check import check_task  # imports PyTorch
-    try:
-        return check_task(name, client=client)
-    except Faulty as fault:
-        if not quiet and (trace := fault.trace()):
-            err.print(trace, markup=False)
-        raise
+    return check_task(name, client=client)

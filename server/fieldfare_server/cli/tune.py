@@ -103,7 +103,7 @@ def try_all(home: StateDirectory, tuning: Tuning, *, accept_delta: bool = False,
     """
     trials = [tuning.trial(place) for place in range(len(tuning.settings))]
     for trial in {trial.task_reference: trial for trial in reversed(trials)}.values():  # the first of each task
-        check_first(trial, accept_delta=accept_delta, quiet=quiet)
+        check_first(trial, accept_delta=accept_delta)
     home.prepare()
     with Ledger.open(home.ledger, head_file=home.head_file) as ledger:
         require_admitted(ledger, tuning)

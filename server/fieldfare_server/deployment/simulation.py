@@ -77,11 +77,11 @@ def run_flower_simulation(
     """
     ray.require()
     if path:
-        text = path.read_text()
+        text, beside = path.read_text(), str(path.absolute().parent)
         task = Plan.from_toml(text).task_reference
     else:
         with Ledger.open(home.ledger) as ledger:
-            text, task = "", Plan.stored(ledger.run(resume).plan).task_reference
+            text, beside, task = "", "", Plan.stored(ledger.run(resume).plan).task_reference
     run_id = resume or run_id or new_run_id()
     actors = f"client-resources-num-cpus={ray.cpus} client-resources-num-gpus={ray.gpus}"
     env = {
@@ -90,8 +90,8 @@ def run_flower_simulation(
         "FIELDFARE_NODE_AUTH": "simulated",
         "OMP_NUM_THREADS": "1",
         **({"RAY_ADDRESS": ray.address} if ray.address else {}),
-        # Flower's processes work in other directories, and a task may be a module of this one.
-        "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), os.getcwd()))),
+        # Flower's processes work in other directories, and a task may be a module of this one, or lie beside its plan.
+        "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), os.getcwd(), beside))),
     }
     try:
         with (

@@ -46,8 +46,8 @@ def _is_private(path: Path) -> bool:
     # Checkpoints hold noise state and participants.
     return (
         path.suffix in (".key", ".secret", ".token", ".url", ".password")
-        or path.name == "node"
-        or path.parent.name in ("checkpoints", "pending")
+        or path.name in ("node", "users.digest", "blinder.sqlite3")
+        or path.parent.name in ("checkpoints", "pending", "closing", "noise")
     )
 
 

@@ -34,6 +34,7 @@ def check_superlink(address: str, root_certificates: Path | None, *, node: bool)
     """
     check = f"SuperLink {address}"
     host, _, port = address.rpartition(":")
+    host = host.strip("[]")  # of an address of IPv6
     if not host or not port.isdigit():
         yield fault(check, "is no address.", "--superlink HOST:PORT")
         return

@@ -119,9 +119,8 @@ class RunFiles:
     def remove(self) -> None:
         """Undo `create` for a run that the ledger refused. Raises `CheckpointError` if there are checkpoints."""
         if any(self._files(self._committed)):
-            raise CheckpointError(
-                f"run directory {self.directory}", "it holds checkpoints; it is not removed.", code="checkpoints-kept"
-            )
+            why = "it holds checkpoints; it is not removed."
+            raise CheckpointError(f"run directory {self.directory}", why, code="checkpoints-kept")
         self._remove_pending()
         self._key.unlink(missing_ok=True)
         self._users.unlink(missing_ok=True)
@@ -137,24 +136,15 @@ class RunFiles:
             mode = self._key.stat().st_mode & 0o777
             content = self._key.read_bytes()
         except OSError as error:
-            raise CheckpointError(
-                f"noise key {self._key}",
-                f"it cannot be read ({error.strerror}); no other key will do.",
-                "its backup",
-                code="key-unreadable",
-            ) from None
+            why = f"it cannot be read ({error.strerror}); no other key will do."
+            raise CheckpointError(f"noise key {self._key}", why, "its backup", code="key-unreadable") from None
         if mode & 0o077:
-            raise CheckpointError(
-                f"noise key {self._key}",
-                f"others can read it (mode {mode:o}).",
-                "chmod 600",
-                code="key-readable-by-others",
-            )
+            why = f"others can read it (mode {mode:o})."
+            raise CheckpointError(f"noise key {self._key}", why, "chmod 600", code="key-readable-by-others")
         key = key_format().unwrap(content)
         if len(key) != KEY_BYTES:
-            raise CheckpointError(
-                f"noise key {self._key}", f"it has {len(key)} bytes, not 32.", "its backup", code="key-length"
-            )
+            why = f"it has {len(key)} bytes, not 32."
+            raise CheckpointError(f"noise key {self._key}", why, "its backup", code="key-length")
         return key
 
     def has_users(self, names: NDArray[np.uint64]) -> bool:
@@ -298,18 +288,13 @@ class RunFiles:
                 sync_directory(self._committed)
                 sync_directory(self._pending)
             elif not target.exists():
-                raise CheckpointError(
-                    f"checkpoint {digest}",
-                    f"it is nowhere in {self.directory}.",
-                    "its backup",
-                    code="checkpoint-missing",
-                )
+                why = f"it is nowhere in {self.directory}."
+                raise CheckpointError(f"checkpoint {digest}", why, "its backup", code="checkpoint-missing")
             faults.point("checkpoint.promoted")
             self._prune(digest)
         except OSError as error:
-            raise CheckpointError(
-                f"checkpoint {target}", f"it cannot be promoted ({error.strerror}).", code="checkpoint-not-promoted"
-            ) from error
+            why = f"it cannot be promoted ({error.strerror})."
+            raise CheckpointError(f"checkpoint {target}", why, code="checkpoint-not-promoted") from error
         return target
 
     def pending(self) -> Checkpoint | None:

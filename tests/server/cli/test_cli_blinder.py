@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fieldfare_server.cli.application import assemble
+from support.full_disk import no_file_above
 
 PLAN = """
 [privacy]
@@ -54,6 +55,20 @@ def test_an_approval_says_that_the_blinders_budget_has_no_room(tmp_path: Path) -
         assert ask("budget", "--epsilon", epsilon, "--delta", "1e-5", at=at)[0] == 0
         code, said = ask(*approve, at=at)
         assert (code, "is approved" in said, "no room" not in said) == (0, True, fits), said
+
+
+@pytest.mark.parametrize(
+    "words", [("admit", "us", f"ffn1:{'0' * 64}"), ("budget", "--epsilon", "8", "--delta", "1e-5")]
+)
+def test_a_full_disk_is_a_refusal_and_leaves_what_was_there(words: tuple[str, ...], tmp_path: Path) -> None:
+    at = tmp_path / "blinder"
+    key = ask("init", at=at)[1]
+    with no_file_above(1024):
+        code, said = ask(*words, at=at)
+    assert (code, "cannot be read and written" in said, "room on its disk" in said) == (2, True, True), said
+    assert ask("status", at=at) == (0, "")
+    assert ask("key", at=at)[1] == key
+    assert ask(*words, at=at)[0] == 0
 
 
 @pytest.mark.parametrize("held", [b"no database" * 100, b"SQLite format 3\0" + bytes(84)])

@@ -201,6 +201,15 @@ def test_an_address_that_is_none_is_named(url: str) -> None:
     assert ask("budget", "--url", url)[1]["code"] == "wrong-form"
 
 
+@pytest.mark.parametrize("words", [("budget", "../x"), ("report", "a/b")])
+def test_a_name_with_a_slash_names_nothing(words: tuple[str, str], tmp_path: Path) -> None:
+    """The refusal sent people to a running service, which has nothing of that name either."""
+    made = ("population", "create", "p", "--epsilon", "1", "--delta", "1e-6", "--simulated", "--home", tmp_path)
+    assert ask(*made)[0] == 0
+    code, said = ask(*words, "--home", tmp_path)
+    assert (code, "names nothing here" in said["why"]) == (2, True)
+
+
 def test_files_that_hold_something_else_are_named(url: str, token: Path, tmp_path: Path) -> None:
     """Both were tracebacks."""
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")

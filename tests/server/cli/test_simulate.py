@@ -25,6 +25,7 @@ from typer.testing import CliRunner, Result
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.plan import Plan
 from fieldfare_client.app import forget_users
+from fieldfare_client.task_faults import fault_of
 from fieldfare_server.cli.application import application
 from fieldfare_server.cli.export import _EVENT_BYTES, COLUMNS, RoundExport, _parquet, check_export, live_export
 from fieldfare_server.cli.simulate import _ended
@@ -394,6 +395,47 @@ def test_a_command_ends_by_no_code_of_a_task(tmp_path: Path, monkeypatch: pytest
     forget_users()  # whom an earlier command of this process asked
     said = simulate(["plan", str(tmp_path / "plan.toml"), "--users", "task", "--json"])
     assert (said.exit_code, json.loads(said.stdout)["code"]) == (2, "task-exits")
+
+
+RAISING = {
+    "import": ("from os import nothing_there\n", "ImportError: cannot import name 'nothing_there'"),
+    "model": (
+        "from support.faulty_tasks import Right\nclass Mine(Right):\n    def build_model(self): return {}['layers']\n",
+        "KeyError: 'layers'",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", RAISING)
+def test_what_a_tasks_code_raises_where_a_plan_is_priced_is_a_refusal_with_its_own_lines(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`plan`, `suggest` and `run` ended with a traceback of Fieldfare's own lines, and 1."""
+    text, words = RAISING[where]
+    (tmp_path / f"raises_in_{where}.py").write_text(text)
+    (tmp_path / "plan.toml").write_text(FAULTY.format(task=f"raises_in_{where}:Mine", needed=4))
+    monkeypatch.syspath_prepend(tmp_path)
+    said = simulate(["plan", str(tmp_path / "plan.toml")])
+    trace, _, refusal = said.output.partition("Refused. ")
+    assert said.exit_code == 2, said.output
+    assert f"raises_in_{where}.py" in trace
+    assert "fieldfare_server" not in trace
+    assert words in " ".join(refusal.split())
+    as_json = simulate(["plan", str(tmp_path / "plan.toml"), "--json"])
+    assert json.loads(as_json.output)["code"] == "faulty"  # and nothing beside it
+
+
+def test_an_error_of_our_own_is_no_tasks() -> None:
+    """A traceback is what a report of it needs."""
+    for error in (
+        KeyError("ours"),
+        json.JSONDecodeError("of the standard library", "", 0),
+        BadInput("a plan", "is odd."),
+    ):
+        assert fault_of(error) is None
+    with pytest.raises(ValueError, match="Expecting") as raised:
+        json.loads("")  # whose frames are a package's
+    assert fault_of(raised.value.with_traceback(raised.tb.tb_next)) is None  # type: ignore[union-attr]
 
 
 IMPORTED = "import os\nos._exit(0)\n"

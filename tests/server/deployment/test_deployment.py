@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib.util
+import os
 import re
 import shutil
 import socket
@@ -26,10 +27,12 @@ from typer.testing import CliRunner
 from fieldfare.errors import BadInput, FieldfareError
 from fieldfare.names import OWN_APP
 from fieldfare_server.cli.application import application
+from fieldfare_server.deployment import simulation
 from fieldfare_server.deployment import submit as submitting
 from fieldfare_server.deployment.certificates import PARTS, make_node, make_server, renew_server, separate_roles
 from fieldfare_server.deployment.submit import submit_and_follow
 from fieldfare_server.deployment.supervisor import FIRST_PAUSE, LONGEST_PAUSE, MOST_ATTEMPTS, QUICK_ATTEMPTS, Supervisor
+from fieldfare_server.files.plan_file import plan_text
 from fieldfare_server.ledger import this_process
 from fieldfare_server.ledger.sql.roles import read_passwords
 from fieldfare_server.planning.questions import Asked
@@ -333,6 +336,21 @@ def test_who_goes_on_with_a_run_hands_nodes_the_task_with_which_it_began(
     assert handed == ([task] * 2 if task else [])
 
 
+def test_flowers_processes_find_a_task_that_lies_beside_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check found it, and the run ended in a wall of Flower's text, unless it was started in that directory."""
+    path, told = tmp_path / "beside" / "plan.toml", list[str]()
+    path.parent.mkdir()
+    path.write_text(plan_text(plan()))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(simulation, "superlink", lambda *_, **__: contextlib.nullcontext("127.0.0.1:1"))
+    monkeypatch.setattr(simulation, "submit", lambda *_, env, **__: told.extend(env["PYTHONPATH"].split(os.pathsep)))
+    monkeypatch.setattr(simulation, "require_ended", lambda *_: None)
+    simulation.run_flower_simulation(home_of_people(tmp_path), Path("beside/plan.toml"), "", 2)
+    assert told[-2:] == [str(tmp_path), str(path.parent)]
+
+
 def test_a_run_is_named_before_it_is_handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that is killed while it waits has said what to resume, or whose answer to show."""
     told, by_then = list[str](), list[str]()
@@ -351,10 +369,16 @@ def test_every_module_that_a_compose_file_runs_is_there() -> None:
     assert all(importlib.util.find_spec(module) for module in modules)
 
 
-def test_a_program_starts_after_its_file_and_its_port(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
+IPV6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="needs IPv6")
+
+
+@pytest.mark.parametrize(
+    ("host", "family"), [("127.0.0.1", socket.AF_INET), pytest.param("[::1]", socket.AF_INET6, marks=IPV6)]
+)
+def test_a_program_starts_after_its_file_and_its_port(host: str, family: socket.AddressFamily, tmp_path: Path) -> None:
+    with socket.create_server((host.strip("[]"), 0), family=family) as server:
         port = server.getsockname()[1]
-        command = [sys.executable, str(ROOT / "deploy/after.py"), str(tmp_path / "f"), f"127.0.0.1:{port}", "--"]
+        command = [sys.executable, str(ROOT / "deploy/after.py"), str(tmp_path / "f"), f"{host}:{port}", "--"]
         program = subprocess.Popen([*command, "echo", "started"], stdout=subprocess.PIPE, text=True)
         with pytest.raises(subprocess.TimeoutExpired):
             program.wait(1.5)

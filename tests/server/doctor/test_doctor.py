@@ -183,9 +183,10 @@ def break_noise_key(side: Side) -> None:
     (side.home.root / side.run.id / "noise.key").chmod(0o640)
 
 
-def open_checkpoint(side: Side) -> None:
-    path = side.home.root / side.run.id / "checkpoints/0.safetensors"
-    path.parent.mkdir()
+def open_file(name: str, side: Side) -> None:
+    """A file of a run's directory that was put back from a backup with its mode forgotten."""
+    path = side.home.root / side.run.id / name
+    path.parent.mkdir(exist_ok=True)
     path.touch(mode=0o644)
     path.chmod(0o644)
 
@@ -312,7 +313,11 @@ def trust_nodes(side: Side) -> None:
         (break_ledger, "fault", "ledger", "there is none"),
         (break_migration, "fault", "ledger", "unheard-of"),
         (roll_back, "fault", "chain", "was seen once"),
-        (open_checkpoint, "fault", "checkpoints/0.safetensors", "others can read it (mode 644)"),
+        (partial(open_file, "checkpoints/0.safetensors"), "fault", "checkpoints/0.safetensors", "mode 644"),
+        (partial(open_file, "noise/0.safetensors"), "fault", "noise/0.safetensors", "others can read it (mode 644)"),
+        (partial(open_file, "closing/0.safetensors"), "fault", "closing/0.safetensors", "mode 644"),
+        (partial(open_file, "users.digest"), "fault", "users.digest", "mode 644"),
+        (partial(open_file, "blinder.sqlite3"), "fault", "blinder.sqlite3", "mode 644"),
         (open_head_key, "fault", "ledger.key", "others can read it (mode 604)"),
         (age_certificates, "warning", "server.crt", "in 19 days"),
         (turn_back_the_clock, "warning", "clock of the journal", "s before a row that stands before it"),
@@ -729,6 +734,17 @@ def test_the_superlinks_certificate_over_the_wire(side: Side, tmp_path: Path) ->
         assert "fault" not in states
     assert "cannot be reached" in reach(address, ca)["SuperLink"][1]
     assert reach("nowhere", ca)["SuperLink"][0] == "fault"
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="needs IPv6")
+def test_a_superlink_at_an_address_of_ipv6_is_asked() -> None:
+    """It "could not be reached", since its brackets were taken for a part of its name."""
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        answering = threading.Thread(target=lambda: server.accept()[0].close())
+        answering.start()
+        *_, found = check_superlink(f"[::1]:{server.getsockname()[1]}", None, node=False)
+        answering.join()
+    assert "does not answer like a SuperLink" in found.said
 
 
 def test_a_certificate_that_has_run_out_over_the_wire(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:

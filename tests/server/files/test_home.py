@@ -86,7 +86,9 @@ def test_a_file_for_the_ledgers_url_that_holds_no_text_is_named(
     ("url", "code"),
     [
         ("postgresql://u@127.0.0.1:1/x?password=SECRET", "database-away"),
-        ("mysql://u@h/d?password=SECRET", "ledger-database-kind"),
+        ("postgresql://u@127.0.0.1:1/x?password=SECRET&password=SECRET", "database-away"),
+        ("postgresql://u@127.0.0.1:1/x?sslkey=k&sslpassword=SECRET", "database-away"),
+        ("mysql://u@h/d?password=SECRET&SslPassword=SECRET", "ledger-database-kind"),
         ("postgresql://u:SECRET@[::/d", "ledger-url"),
     ],
 )

@@ -161,6 +161,10 @@ def test_what_cannot_be_backed_up_is_refused_and_leaves_nothing(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BadInput, check=coded("not-installed", "backup of a PostgreSQL ledger", "pg_dump")):
         backups.make("postgresql://x@nowhere/x", copies)
+    shutil.copy(shutil.which("true", path=os.defpath) or "/bin/true", tmp_path / "pg_dump")
+    with pytest.raises(BadInput, check=coded("unsupported", "backup of a PostgreSQL ledger", "sslkey")) as refused:
+        backups.make("postgresql://x@nowhere/x?sslkey=k&sslpassword=SECRET", copies)  # every account sees arguments
+    assert "SECRET" not in str(refused.value)
     assert not list(copies.iterdir())
 
 

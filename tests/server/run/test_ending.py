@@ -30,7 +30,7 @@ from fieldfare_server.run.round.own_model import OwnModel
 from fieldfare_server.run.round.roles import assign_roles
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
-from support.federation import LyingGrid, home, plan
+from support.federation import LyingGrid, TinyTask, home, plan
 from support.refusals import coded
 
 RUN = "ending"
@@ -52,6 +52,24 @@ def test_a_flat_vector_is_told_from_a_parameter_of_its_name(tmp_path: Path) -> N
         "params": [[0.0, 1.0], [2.0, 3.0]],
         "bias": [4.0, 5.0, 6.0],
     }
+
+
+@pytest.mark.parametrize("raises", ["import", "build_model"])
+def test_a_task_that_is_broken_by_now_keeps_no_key_of_an_ended_run(
+    raises: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its module was found, and raised: `fieldfare abandon` was a traceback, and so was the start of any other run."""
+    state_dir = home(tmp_path)
+    with pytest.raises(KeyboardInterrupt), begin(state_dir):
+        raise KeyboardInterrupt
+    assert list(state_dir.root.glob(f"{RUN}/noise.key"))
+    if raises == "import":
+        monkeypatch.setattr("fieldfare_server.run.round.task_model.load_task", lambda _: {}["edited since"])
+    else:
+        monkeypatch.setattr(TinyTask, "build_model", lambda _: {}["edited since"])
+    said = CliRunner().invoke(application, ["abandon", RUN, "--reason", "broken", "--home", str(state_dir.root)])
+    assert said.exit_code == 0, said.output
+    assert not list(state_dir.root.glob(f"{RUN}/noise.key"))
 
 
 def require_ended(state_dir: StateDirectory, state: str, rounds: int, key: bytes) -> None:

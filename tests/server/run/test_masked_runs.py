@@ -185,6 +185,15 @@ def test_a_full_disk_leaves_no_empty_key(tmp_path: Path, monkeypatch: pytest.Mon
     assert make_node_key(tmp_path / "key") == make_node_key(tmp_path / "key")
 
 
+@pytest.mark.parametrize("place", [".", ".."])
+def test_a_directory_is_no_place_for_a_key(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`fieldfare node-key .` was a traceback: a path of one dot has no name."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, check=coded("unreadable", "node-key", "Is a directory")):
+        make_node_key(Path(place))
+    assert not list(tmp_path.iterdir())
+
+
 def test_no_two_replies_have_one_mask(tmp_path: Path) -> None:
     """The same update twice: under one mask the words would be equal. By chance one of them is with odds 2^-22."""
     masking, cost = masking_of_plan(plan(aggregation=MASKED_TABLE), write_key(bytes(32)), 1024)

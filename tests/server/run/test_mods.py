@@ -418,6 +418,24 @@ def test_a_masked_app_may_have_the_mod_that_clips_too(tmp_path: Path, mods: Any)
     assert all(set(reply.content) == {HEADER, MASKED, "report"} for reply in grid.replies)
 
 
+@pytest.mark.parametrize("mods", [(ff.budget, ff.private), (ff.private, ff.budget)])
+def test_an_app_that_charges_may_have_the_mod_that_clips_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mods: Any
+) -> None:
+    kept_budget(tmp_path, monkeypatch, "clinics", tmp_path / "home")
+    changes: dict[str, Any] = {"charge_on_nodes": True, "clip_on_nodes": True, "noise_seed": None}
+    if mods[0] is ff.private:  # it sees a header, and no one who answered by it
+        grid = ends(tmp_path / "home", app_of(*mods), "no node of the 5 that answered", **changes)
+        assert all("ff.budget before ff.private" in str(reply.error.reason) for reply in grid.replies)
+        return
+    grid, _, _ = run(tmp_path / "home", app_of(*mods), rounds=1, **changes)
+    start = {name: array.numpy() for name, array in vector_arrays().items()}
+    for reply in grid.replies:
+        after = {name: array.numpy() for name, array in reply.content["arrays"].items()}
+        moved = [np.ravel(after[name] - start[name]) for name in ("w", "b")]
+        assert 0 < np.linalg.norm(np.concatenate(moved)) <= 1.0 + 1e-5
+
+
 class Real(Watched):
     """SuperNodes with keys, as far as the server can tell, of which one is the blinder."""
 

@@ -692,6 +692,15 @@ def test_an_init_that_was_killed_can_be_repeated(tmp_path: Path) -> None:
         create(held, mark)
 
 
+def test_nobody_else_of_the_machine_reads_who_took_part(tmp_path: Path) -> None:
+    """The files have users' pseudonyms with their rounds; a name that is no text of the locale is a name."""
+    held, mark = tmp_path / "charges\udcc3", tmp_path / "mark\udcbc"  # as Python reads an umlaut under LC_ALL=C
+    create(held, mark)
+    assert [path.stat().st_mode & 0o777 for path in (held, mark)] == [0o600, 0o600]
+    with pytest.raises(BadInput, check=coded("unreadable", "cannot be made")):
+        create(tmp_path / ("a" * 300), tmp_path / ("b" * 300))
+
+
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_an_older_copy_of_the_file_of_charges_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rounds: int

@@ -22,8 +22,9 @@ from fieldfare_client.simulation import LocalGrid
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.run.presence.identity import GridNode
 from fieldfare_server.run.private.plan import plan_from
-from fieldfare_server.run.private.strategy import PrivateStrategy
+from fieldfare_server.run.private.strategy import PrivateStrategy, There, require_keys
 from fieldfare_server.run.round.dialects import PlainDialect, same_config
 from fieldfare_server.run.round.own_model import OwnModel
 from fieldfare_server.run.round.roles import assign_roles
@@ -162,6 +163,16 @@ def test_an_app_of_a_stranger_becomes_private_by_its_strategy_alone(
         assert line in lines
     assert any(line.startswith("Privacy spent: epsilon=") and line.endswith("after 3 releases") for line in lines)
     assert sum("keep their initial values" in line for line in lines) == 1
+
+
+def test_nodes_without_a_key_are_refused_and_not_counted() -> None:
+    """Under `add_remove` how many nodes there are is how many users there are."""
+    there = There([GridNode(2, b"-----BEGIN PUBLIC KEY-----"), GridNode(3, b""), GridNode(4, b"")], "real")
+    with pytest.raises(BadInput, check=coded("not-given", "public key")) as refused:
+        require_keys(there)
+    assert not set("234") & set(str(refused.value).partition("Nearest")[0])
+    require_keys(There(there.nodes[:1], "real"))
+    require_keys(There(there.nodes, "simulated"))
 
 
 def test_a_run_is_resumed_exactly(tmp_path: Path) -> None:

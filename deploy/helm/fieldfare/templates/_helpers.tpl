@@ -50,12 +50,13 @@ volumeClaimTemplates:
       resources: { requests: { storage: {{ . }} } }
 {{- end }}
 
-{{/* A claim of its own for a Deployment that keeps the journal's head: it refuses an older ledger after its restart too. */}}
+{{/* A claim of its own for a Deployment that keeps the journal's head: it refuses an older ledger after its restart too.
+node: the name of the node, where it is one's. */}}
 {{- define "fieldfare.headClaim" -}}
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata:
-  name: {{ .component }}
+  name: {{ .component }}{{ with .node }}-{{ . }}{{ end }}
   labels: {{ include "fieldfare.labels" . }}
 spec:
   accessModes: [ReadWriteOnce]

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from sqlalchemy.engine import URL
 
 from fieldfare.atomic import sync_directory
-from fieldfare.errors import LedgerError, NotInstalled, Unwritable
+from fieldfare.errors import LedgerError, NotInstalled, Unsupported, Unwritable
 from fieldfare_server.ledger.sql.database import Database, understood
 from fieldfare_server.ledger.sql.journal import Journal
 
@@ -104,6 +104,9 @@ def _dump_postgres(url: URL, target: Path) -> None:
         raise NotInstalled(
             "backup of a PostgreSQL ledger", "pg_dump is not installed here.", "the database's own machine"
         )
+    if "sslpassword" in url.query:  # it has no variable, as PGPASSWORD is one
+        why = "pg_dump would show its sslpassword to every account of this machine."
+        raise Unsupported("backup of a PostgreSQL ledger", why, "an sslkey without a password")
     shown = url.set(drivername="postgresql", password=None).render_as_string()
     secret = {} if url.password is None else {"PGPASSWORD": str(url.password)}
     try:

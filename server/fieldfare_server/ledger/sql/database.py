@@ -26,6 +26,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, Operationa
 from sqlalchemy.sql.expression import SelectBase
 
 from fieldfare.errors import BadInput, LedgerError
+from fieldfare_flower import logs
 from fieldfare_server import faults
 from fieldfare_server.ledger.sql import models
 
@@ -73,12 +74,12 @@ class Database:
             parsed = parsed.set(drivername="postgresql+psycopg")
         elif backend != "sqlite" or not parsed.database or parsed.database == ":memory:":
             raise BadInput(
-                f"ledger URL {parsed.render_as_string(hide_password=True)}",
+                f"ledger URL {logs.redacted(parsed.render_as_string())}",
                 "a ledger is an SQLite file or a PostgreSQL database.",
                 "sqlite:///ledger.sqlite3",
                 code="ledger-database-kind",
             )
-        self.name = unquote(parsed.render_as_string(hide_password=True))  # a path with an umlaut as people know it
+        self.name = unquote(logs.redacted(parsed.render_as_string()))  # a path with an umlaut as people know it
         self.patience = patience
         self.path = Path(parsed.database or "").absolute() if backend == "sqlite" else None
         self._inode: tuple[int, int] | None = None

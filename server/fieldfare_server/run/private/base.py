@@ -88,20 +88,12 @@ class Base:
         refuse_trees("base", strategy)
         if not isinstance(strategy, FedAvg):
             what = strategy.__name__ if isinstance(strategy, type) else type(strategy).__name__
-            raise BadInput(
-                f"base = {what}",
-                "is not a FedAvg object, whose configuration of rounds can be kept.",
-                "FedAvg()",
-                code="base-not-fedavg",
-            )
+            why = "is not a FedAvg object, whose configuration of rounds can be kept."
+            raise BadInput(f"base = {what}", why, "FedAvg()", code="base-not-fedavg")
         kind = type(strategy)
         if kind.__module__.startswith("flwr.") and kind.aggregate_train is not FedAvg.aggregate_train:
-            raise BadInput(
-                f"base = {kind.__name__}(...)",
-                "its aggregation would be replaced.",
-                _nearest(strategy),
-                code="base-aggregates",
-            )
+            why = "its aggregation would be replaced."
+            raise BadInput(f"base = {kind.__name__}(...)", why, _nearest(strategy), code="base-aggregates")
         refuse_overrides(kind, FedAvg, REFUSED)
         refuse_replaced("base", strategy, REFUSED)
         plain, value = FedAvg(), vars(strategy)
@@ -192,12 +184,8 @@ class _NoNodes(Grid):
         return list(self._nodes)
 
     def _refuse(self, *arguments: object, **keywords: object) -> NoReturn:
-        raise BadInput(
-            "base.configure_train",
-            "it talks to nodes itself, and answers would leave un-noised.",
-            "config=",
-            code="talks-to-nodes",
-        )
+        why = "it talks to nodes itself, and answers would leave un-noised."
+        raise BadInput("base.configure_train", why, "config=", code="talks-to-nodes")
 
     create_message = push_messages = pull_messages = send_and_receive = set_run = _refuse
     run = property(_refuse)

@@ -633,13 +633,9 @@ class PrivateStrategy(Strategy, metaclass=Shown):
 
 def require_keys(there: There) -> None:
     """Refuse nodes without a public key: there is no one to tell apart. Raises `BadInput`."""
-    keyless = [node for node in there.nodes if not has_key(node)]
-    if there.kind == "real" and keyless:
-        raise NotGiven(
-            f"{len(keyless)} of {len(there.nodes)} nodes",
-            "they show no public key, so it is unknown which users they are.",
-            "SuperNodes of Flower 1.40 or newer; or LocalGrid",
-        )
+    if there.kind == "real" and not all(map(has_key, there.nodes)):  # how many may be secret
+        why, near = "some show none, so it is unknown which users they are.", "SuperNodes of Flower 1.40 or newer"
+        raise NotGiven("a public key of each node", why, f"{near}; or LocalGrid")
 
 
 def _config_record(name: str, value: Mapping[str, Any] | None) -> ConfigRecord:

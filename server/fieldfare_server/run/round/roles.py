@@ -89,12 +89,8 @@ def assign_roles(
     """
     for name, value in arrays.items():
         if value.dtype.kind not in "fiub" or (value.dtype.kind == "f" and value.dtype.name not in FLOATS):
-            raise BadInput(
-                f"initial_arrays[{name!r}]",
-                f"values of {value.dtype} are not supported.",
-                ", ".join(FLOATS),
-                code="array-type",
-            )
+            why = f"values of {value.dtype} are not supported."
+            raise BadInput(f"initial_arrays[{name!r}]", why, ", ".join(FLOATS), code="array-type")
     roles = _by_name(arrays) if model is None else _by_module(arrays, model)
     if tied is not None:
         roles = _with_ties(roles, arrays, tied)
@@ -125,22 +121,15 @@ def _by_module(arrays: Mapping[str, NDArray[np.generic]], model: Model) -> Roles
     module = model() if callable(model) and not isinstance(model, torch.nn.Module) else model
     refuse_trees("model", module)
     if not isinstance(module, torch.nn.Module):
-        raise BadInput(
-            "model",
-            f"gives a {type(module).__name__}.",
-            "a torch.nn.Module, or a callable that makes one",
-            code="model-not-a-module",
-        )
+        why, near = f"gives a {type(module).__name__}.", "a torch.nn.Module, or a callable that makes one"
+        raise BadInput("model", why, near, code="model-not-a-module")
     shapes = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     given = {name: value.shape for name, value in arrays.items()}
     if shapes != given:
         odd = sorted({name for name in shapes.keys() | given.keys() if shapes.get(name) != given.get(name)})
-        raise BadInput(
-            f"model with {odd[0]!r}",
-            f"its state_dict() has other names or shapes than initial_arrays in {len(odd)} places.",
-            "the module whose state_dict() initial_arrays was made of",
-            code="model-differs",
-        )
+        why = f"its state_dict() has other names or shapes than initial_arrays in {len(odd)} places."
+        near = "the module whose state_dict() initial_arrays was made of"
+        raise BadInput(f"model with {odd[0]!r}", why, near, code="model-differs")
     of: dict[str, Role] = dict.fromkeys(arrays, "buffer")
     first_names: dict[str, str] = {}
     firsts: dict[int, str] = {}
@@ -187,12 +176,8 @@ def _with_ties(roles: Roles, arrays: Mapping[str, NDArray[np.generic]], groups: 
         for name in others:
             same = name in of and first in of and name != first and arrays[name].shape == arrays[first].shape
             if not same or first in first_names or name in first_names or "buffer" in (of[name], of[first]):
-                raise BadInput(
-                    f"tied = {list(group)!r}",
-                    "these are not names of one trained tensor.",
-                    "tied = []",
-                    code="tied-unknown",
-                )
+                why = "these are not names of one trained tensor."
+                raise BadInput(f"tied = {list(group)!r}", why, "tied = []", code="tied-unknown")
             of[name], first_names[name] = "tied", first
     return Roles(of, first_names)
 
@@ -205,11 +190,7 @@ def _only(roles: Roles, trainable: Sequence[str]) -> Roles:
     for pattern in trainable:
         found = {name for name in trained if fnmatch.fnmatchcase(name, pattern)}
         if not found:
-            raise BadInput(
-                f"trainable = {pattern!r}",
-                "no trained array has such a name.",
-                trained[0],
-                code="trainable-unknown",
-            )
+            why = "no trained array has such a name."
+            raise BadInput(f"trainable = {pattern!r}", why, trained[0], code="trainable-unknown")
         frozen -= found
     return roles.moved(frozen, "frozen")
