@@ -49,7 +49,7 @@ def serve(
     """Serve the budget API and page. Holds no model and no key; without a token it is read-only and loopback-only."""
     from fieldfare_server.api import Settings, create_app  # all that a service imports, and its help needs not
     from fieldfare_server.api import server as service
-    from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_loopback
+    from fieldfare_server.api.settings import LOOPBACK_HOSTS, is_this_machine
 
     def open_directory() -> StateDirectory:
         directory = StateDirectory.of(home, ledger)
@@ -65,7 +65,7 @@ def serve(
             if path is not None:
                 keep_token(directory, path, use)
         settings = Settings(hosts=(*LOOPBACK_HOSTS, *(name or ())), hsts=certificate is not None)
-        if not is_loopback(host):
+        if not is_this_machine(host):
             print_progress(
                 f"Binding {host}: reachable from other machines, which need a token (fieldfare token create)."
             )

@@ -44,6 +44,13 @@ def test_a_port_that_is_taken_is_refused_before_the_address_is_told(home: Path) 
     assert "Budget page" not in refused.output
 
 
+@pytest.mark.parametrize(("host", "beyond"), [("localhost", False), ("0.0.0.0", True)])
+def test_only_an_address_beyond_this_machine_is_called_reachable(home: Path, host: str, beyond: bool) -> None:
+    (home / "hook.txt").write_bytes(b"\xff")  # it ends before it serves
+    told = serve(home, "--host", host, "--port", 0, "--alert-hook", home / "hook.txt").stderr
+    assert ("reachable from other machines" in told) is beyond
+
+
 def test_a_hook_that_is_no_text_is_refused_in_words(home: Path) -> None:
     (home / "hook.txt").write_bytes(b"\xff\xfe")
     refused = serve(home, "--port", 0, "--alert-hook", home / "hook.txt")
