@@ -57,7 +57,8 @@ where mu^2 is what the noise costs. With amplification by sampling, the chain is
 event, before its coin: what a participating user changes is then 1 / sigma + r of these rounds
 (`costing.with_resolution`). It is charged from the first released round, and it grows with a model's size:
 for 2 000 rounds of the online tree at noise multiplier 7, whose mu^2 is 1.43, it adds .016 to it at 1e6
-parameters, .2 at 1e7 and 1.5 at 1e8. `fieldfare plan` shows it. B z itself errs by some 2^-51 of the noise, which matters far less.
+parameters, .2 at 1e7 and 1.5 at 1e8. `fieldfare plan` shows it. B z itself errs by some 2^-51 of the noise,
+which matters far less.
 "discrete" noise is exact; "none" has no grid and no such bound.
 
 **Masked sums** (`fieldfare.masking`) are the same whole cells, modulo 2^bits. The integer sum plus the
