@@ -222,11 +222,10 @@ class Tuning:
 
         Raises `BadInput` as `sealed`, where trials are to be.
         """
-        share, parts, most, delta = SHARE, self.parts, self.dearest, self.plan.privacy.delta
-        if self.plan.tuning is None:
+        parts, most, delta, tuning = self.parts, self.dearest, self.plan.privacy.delta, self.plan.tuning
+        if tuning is None:
             self.sealed()
-        else:
-            share = self.plan.tuning.share
+        share = SHARE if tuning is None else tuning.share
 
         def epsilon(mu_squared: float) -> float:
             return gaussian_epsilon(math.sqrt(mu_squared), delta)
@@ -307,8 +306,9 @@ class Ways:
             for way in self.ways
         ]
         head = (
-            f"{self.trials} trials and a final run, at most epsilon {self.epsilon:.4g} at delta {decimal(self.delta)} "
-            f"for each user in all; compared by: {self.compared_by}. Trials have more noise, and favour smaller steps"
+            f"{self.trials} trials and a final run, at most epsilon {math.ceil(self.epsilon * 1e4 - 1e-6) / 1e4:.12g} "
+            f"at delta {decimal(self.delta)} for each user in all; compared by: {self.compared_by}. Trials have more "
+            "noise, and favour smaller steps"
         )
         return "\n".join([head, *rows])
 
