@@ -58,8 +58,7 @@ event, before its coin: what a participating user changes is then 1 / sigma + r 
 (`costing.with_resolution`). It is charged from the first released round, and it grows with a model's size:
 for 2 000 rounds of the online tree at noise multiplier 7, whose mu^2 is 1.43, it adds .016 to it at 1e6
 parameters, .2 at 1e7 and 1.5 at 1e8. `fieldfare plan` shows it. B z itself errs by some 2^-51 of the noise,
-which matters far less.
-"discrete" noise is exact; "none" has no grid and no such bound.
+which matters far less. "discrete" noise is exact; "none" has no grid and no such bound.
 
 **Masked sums** (`fieldfare.masking`) are the same whole cells, modulo 2^bits. The integer sum plus the
 noise's whole cells is private whatever anybody adds to it, and reading it modulo 2^bits is a function of

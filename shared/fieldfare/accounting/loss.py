@@ -28,8 +28,7 @@ class PrivacyLoss:
     """A composition of Gaussian, Poisson-sampled Gaussian, and zero-concentrated mechanisms.
 
     Args:
-        mu_squared: sum over all plain Gaussian mechanisms of (sensitivity / noise standard deviation)^2, >=
-            0.
+        mu_squared: sum over all plain Gaussian mechanisms of (sensitivity / noise standard deviation)^2, >= 0.
         sampled: events with amplification by sampling. Equal ones are merged and the tuple is sorted, so that
             losses of the same composition are equal and take O(distinct kinds) space after any number of
             rounds.
