@@ -262,7 +262,7 @@ class TruncatedPoisson(Participation):
     """Every round includes each user independently with probability `rate`, and at most `cap` users in all.
 
     Where more are drawn, a secret lot among them decides. `enrolled`: the most users that there ever are, a
-    public number, which bounds how probable that is (`accounting.sampled.TruncatedGaussian`).
+    public number, which bounds how probable that is (`accounting.truncated.TruncatedGaussian`).
     """
 
     rate: float

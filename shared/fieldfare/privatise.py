@@ -55,11 +55,10 @@ are mu_t-GDP. Along the chain Q0, P0, P1, Q1 these parameters add up (as in Dong
 
 where mu^2 is what the noise costs. With amplification by sampling, the chain is made for the rounds of one sampled
 event, before its coin: what a participating user changes is then 1 / sigma + r of these rounds
-(`cost.with_resolution`). It is charged from the first released round, and it grows with a model's size: for 2
-000 rounds of the online tree at noise multiplier 7, whose mu^2 is 1.43, it adds .016 to it at 1e6 parameters,
-.2 at 1e7 and
-1.5 at 1e8. `fieldfare plan` shows it. B z itself errs by some 2^-51 of the noise, which matters far less.
-"discrete" noise is exact; "none" has no grid and no such bound.
+(`costing.with_resolution`). It is charged from the first released round, and it grows with a model's size:
+for 2 000 rounds of the online tree at noise multiplier 7, whose mu^2 is 1.43, it adds .016 to it at 1e6
+parameters, .2 at 1e7 and 1.5 at 1e8. `fieldfare plan` shows it. B z itself errs by some 2^-51 of the noise,
+which matters far less. "discrete" noise is exact; "none" has no grid and no such bound.
 
 **Masked sums** (`fieldfare.masking`) are the same whole cells, modulo 2^bits. The integer sum plus the
 noise's whole cells is private whatever anybody adds to it, and reading it modulo 2^bits is a function of

@@ -1,7 +1,7 @@
 """A run's files: its noise key, and checkpoints that exist whole or not at all.
 
     ROOT/RUN/SHA-256.strategy                what the run applies (`files.strategies`); not secret
-    ROOT/RUN/initial.safetensors             what an app's own model began as (`run.own_model`); public
+    ROOT/RUN/initial.safetensors             what an app's own model began as (`run.round.own_model`); public
     ROOT/RUN/noise.key                       mode 0600 (`files.keys`); the ledger holds only a commitment to it
     ROOT/RUN/pending/DIGEST.safetensors      written before the ledger's commit: only this program may read it
     ROOT/RUN/closing/DIGEST.safetensors      a masked sum that is closed, until its round is committed

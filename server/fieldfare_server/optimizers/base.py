@@ -43,8 +43,8 @@ class Points(NamedTuple):
 
     That is one query. Where a round asks several, `weights` holds one row of weights after another, and each
     query is combined, clipped and summed by itself. `shares` divides the round's privacy among them
-    (`run.aggregation`). `batches` is the round whose order of batches and randomness is used (None: this
-    one).
+    (`run.round.aggregation`). `batches` is the round whose order of batches and randomness is used (None:
+    this one).
     """
 
     points: tuple[Tensor, ...]

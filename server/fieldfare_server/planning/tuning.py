@@ -137,8 +137,7 @@ class Tuning:
         final = self.finals[index]
         assert final.tuning is not None
         tuning = final.tuning.model_copy(update={"users": "share"})
-        sigma = self.costs[index].noise_multiplier * math.sqrt(self.parts)
-        return _noised(final, sigma, run=self._run(final), tuning=tuning)
+        return _noised(final, self.costs[index], self.parts, run=self._run(final), tuning=tuning)
 
     def _run(self, final: Plan) -> RunSpec:
         """Return the `[run]` of a trial: of a share of the users a cohort as small, so that two may become one."""
@@ -164,7 +163,7 @@ class Tuning:
         for plan, whole in zip(self.finals, self.costs, strict=True):
             # Other processes would share memory by files, which stay where this one is killed.
             alone = plan.client.model_copy(update={"workers": 1})
-            trial = _noised(plan, whole.noise_multiplier * max(1.0, whole.loss.mu / mu), client=alone)
+            trial = _noised(plan, whole, max(1.0, whole.loss.mu / mu) ** 2, client=alone)
             trials.append((trial, price_with_model(trial)))
         said = {"trials": len(trials), "adjacency": self.plan.privacy.adjacency}
         return trials, Foreign.of({"mu": max(cost.loss.mu for _, cost in trials), **said})
@@ -222,11 +221,10 @@ class Tuning:
 
         Raises `BadInput` as `sealed`, where trials are to be.
         """
-        share, parts, most, delta = SHARE, self.parts, self.dearest, self.plan.privacy.delta
-        if self.plan.tuning is None:
+        parts, most, delta, tuning = self.parts, self.dearest, self.plan.privacy.delta, self.plan.tuning
+        if tuning is None:
             self.sealed()
-        else:
-            share = self.plan.tuning.share
+        share = SHARE if tuning is None else tuning.share
 
         def epsilon(mu_squared: float) -> float:
             return gaussian_epsilon(math.sqrt(mu_squared), delta)
@@ -248,11 +246,18 @@ class Tuning:
 _ROUNDING = 1.0 + 1e-4
 
 
-def _noised(plan: Plan, sigma: float, **tables: BaseModel) -> Plan:
-    """Return `plan` with the noise multiplier `sigma`, and a little more, and other `tables`."""
-    privacy = plan.privacy.model_copy(update={"epsilon": None, "noise_multiplier": sigma * _ROUNDING})
-    changed = plan.model_copy(update={"privacy": privacy, **tables})
-    return Plan.parse(changed.model_dump(mode="json", exclude_none=True))
+def _noised(plan: Plan, whole: Cost, parts: float, **tables: BaseModel) -> Plan:
+    """Return `plan` with other `tables`, and noise by which it costs one of `parts` of `whole`'s mu^2 at most."""
+    most, sigma = whole.loss.mu_squared / parts, whole.noise_multiplier * math.sqrt(parts) * _ROUNDING
+    left = (1 - 1e-6) * gaussian_epsilon(math.sqrt(most), plan.privacy.delta)
+    # What floats' resolution costs does not fall with the noise: a large model's trial leaves room for it, by epsilon.
+    for epsilon, multiplier in ((None, sigma), (float(f"{left:.9g}"), None)):
+        privacy = plan.privacy.model_copy(update={"epsilon": epsilon, "noise_multiplier": multiplier})
+        changed = plan.model_copy(update={"privacy": privacy, **tables})
+        made = Plan.parse(changed.model_dump(mode="json", exclude_none=True))
+        if price_with_model(made).loss.mu_squared <= most:
+            break
+    return made
 
 
 def _sealed_mu(mu: float, trials: int, delta: float) -> float:

@@ -34,7 +34,7 @@ def calibrate(
     Closed form without sampled events, else a search over numerical compositions (seconds).
 
     Args:
-        already: what was spent before.
+        already: what was spent before; of sampled rounds, by a plan that was fixed together with this one.
 
     Returns:
         A multiplier for which (already + charge_for(...)).epsilon(delta) <= epsilon exactly as evaluated.

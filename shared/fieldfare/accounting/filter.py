@@ -4,7 +4,7 @@ released.
 **Why a filter.** Inside one run the mechanisms are fixed in advance, and privacy loss distributions compose.
 Across runs somebody looks at the released models and decides what to run next. Composing distributions is not
 valid then: a chooser that picks the second run by what the first one released can reach twice the claimed
-delta (`tests/core/accounting/ test_filter.py` has the pair). Two numbers can be summed under any such choice:
+delta (`tests/core/accounting/test_filter.py` has the pair). Two numbers can be summed under any such choice:
 
 E(mu, d) is the experiment "with probability d tell the world outright, else show N(b mu, 1)", b being the
 world. A run is *priced* (mu, d) when its output is a post-processing of E(mu, d), in both orders of the two

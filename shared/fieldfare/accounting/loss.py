@@ -25,11 +25,10 @@ _LAST_DIGITS = 1e-9
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """A (fully adaptive) composition of Gaussian, Poisson-sampled Gaussian, and zero-concentrated mechanisms.
+    """A composition of Gaussian, Poisson-sampled Gaussian, and zero-concentrated mechanisms.
 
     Args:
-        mu_squared: sum over all plain Gaussian mechanisms of (sensitivity / noise standard deviation)^2, >=
-            0.
+        mu_squared: sum over all plain Gaussian mechanisms of (sensitivity / noise standard deviation)^2, >= 0.
         sampled: events with amplification by sampling. Equal ones are merged and the tuple is sorted, so that
             losses of the same composition are equal and take O(distinct kinds) space after any number of
             rounds.
@@ -38,11 +37,11 @@ class PrivacyLoss:
         leak: sum of the probabilities with which answers of unknown names tell everything (`thresholded`), below 1.
 
     Gaussian mechanisms compose exactly by mu^2, also adaptively (Dong, Roth and Su 2022, Corollary 3.3);
-    sampled ones by privacy loss distributions (see `sampled`). A certified curve alone is read as it is.
-    Together with anything else it counts as the Gaussian that it is without amplification; together with a
-    concentrated part, everything counts as zCDP, without amplification. With a leak d all is (epsilon, d + (1
-    - d) delta')-DP where the rest is (epsilon, delta')-DP, as in `filter`. `a + b` is the loss of both;
-    `PrivacyLoss()` is no loss.
+    sampled ones by privacy loss distributions (see `sampled`), where they were fixed before any was seen: across
+    runs `filter` adds up prices. A certified curve alone is read as it is. Together with anything else it counts
+    as the Gaussian that it is without amplification; together with a concentrated part, everything counts as
+    zCDP, without amplification. With a leak d all is (epsilon, d + (1 - d) delta')-DP where the rest is
+    (epsilon, delta')-DP. `a + b` is the loss of both; `PrivacyLoss()` is no loss.
     """
 
     mu_squared: float = 0.0

@@ -364,6 +364,9 @@ def test_isotonic_is_the_nearest_sequence_that_does_not_fall() -> None:
         ({"kind": "mean", "measure": "rows"}, "question.low"),
         ({"kind": "mean", "measure": "rows", "low": 1, "high": 1}, "must be below"),
         ({"kind": "mean", "measure": "rows", "low": 0, "high": INF}, "high"),
+        ({"kind": "mean", "measure": "rows", "low": 0, "high": 5e-324}, "question.low = 0, high = 4.94066e-324"),
+        ({"kind": "sums", "entries": {"x": 4}, "high": 8e307}, "question.low = 0, high = 8e\\+307"),
+        ({"kind": "mean", "measure": "rows", "low": 1.6e308, "high": 1.7e308}, "question.low = 1.6e\\+308"),
         ({"kind": "mean", "measure": "loss", "low": 0, "high": 1}, "model"),
         ({"kind": "mean", "measure": "rows", "low": 0, "high": 1, "model": "a"}, "model"),
         ({"kind": "quantile", "measure": "x", "low": 0, "high": 1, "bins": 4, "spacing": "log"}, "above 0"),
@@ -390,3 +393,15 @@ def test_isotonic_is_the_nearest_sequence_that_does_not_fall() -> None:
 def test_a_question_that_cannot_be_asked_is_refused_by_its_key(table: dict[str, Any], word: str) -> None:
     with pytest.raises(BadInput, match=word):
         parse(table)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: str(table["kind"]))
+def test_an_answer_has_numbers_at_the_ends_of_what_may_be_asked(table: dict[str, Any]) -> None:
+    """Whoever asked has paid by then."""
+    ends = {"low": 1e-300 if table.get("spacing") else -1e300, "high": 1e300}
+    question = parse({**table, **ends})
+    sums = total(question, [[1e300], [-1e300], [0.0]]) * 1e5
+    for told in (*question.read(sums, 1e3, 300_000), *question.having(sums, 1e3, 300_000)):
+        assert math.isfinite(told.low)
+        assert math.isfinite(told.high)
+        assert told.value is None or math.isfinite(told.value)

@@ -23,6 +23,7 @@ from fieldfare.accounting.sealed import least_mu
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.plan import Plan
 from fieldfare.registry import Table
+from fieldfare.schema import Schema
 from fieldfare_client.app import forget_users
 from fieldfare_client.users import UserTable
 from fieldfare_server import faults
@@ -33,6 +34,7 @@ from fieldfare_server.files.plan_file import plan_text
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.notebook.simulation import home_of
 from fieldfare_server.planning.tuning import Tuned, Tuning, Ways
+from fieldfare_server.run import pricing
 from oracles import questions as oracle
 from support.commands import command_in
 from support.federation import TinyTask
@@ -138,7 +140,23 @@ def test_what_is_offered_is_what_is_charged_where_settings_change_the_price(over
     assert share.tuning_users_pay <= ways.epsilon
     assert everybody.dearest_trial < share.dearest_trial
     assert everybody.tuning_users_pay < ways.epsilon
-    assert f"at most epsilon {ways.epsilon:.4g} at" in str(ways)
+    told = float(str(ways).partition("at most epsilon ")[2].partition(" at")[0])
+    assert ways.epsilon <= told < 1.001 * ways.epsilon, "rounded up: it is a promise"
+
+
+def test_trials_of_a_large_model_cost_no_more_than_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What floats' resolution costs does not fall with the noise: eight trials cost half as much again as was said."""
+    monkeypatch.setattr(pricing, "_schema_of", lambda task: Schema(("weight",), ((30_000_000,),)))
+    spaced = {"scheme": "min-separation", "separation": 16}
+    whole = Plan(task=TASK, epsilon=4, delta=1e-6, rounds=64, cohort=200, mechanism="tree", participation=spaced)
+    rates = {"server_optimizer.learning_rate": [0.1 * step for step in range(1, 9)]}
+    tuning = Tuning.of(whole, rates)
+    part = tuning.dearest / len(tuning.settings)
+    assert 0.999 * part < ff.price(tuning.trial(0)).loss.mu_squared <= part
+    sealed = Tuning.of(whole, rates, sealed=True)
+    _, loss = sealed.sealed()
+    assert loss.mu is not None
+    assert 0.99 * sealed.dearest < least_mu(loss.mu, len(sealed.settings), 2.0**-62 * 1e-6) ** 2 <= sealed.dearest
 
 
 def _keys(whole: Plan) -> dict[str, Any]:
