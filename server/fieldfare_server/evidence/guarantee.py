@@ -28,16 +28,17 @@ from fieldfare_server.ledger.states import Accounting
 from fieldfare_server.ledger.views import PopulationView, RunView
 
 ADJACENCY: dict[Adjacency, str] = {
-    "zero_out": "zero-out: what one user sends replaced by zero; who was available and how many reported is public",
+    "zero_out": "zero-out: what one user sends replaced by zero; who was available, how many reported and why a "
+    "reply was refused is public",
     "add_remove": "add or remove: one user is present or absent, with everything that user would have contributed",
     "replace_one": "replace one: what one user sends replaced by any other user's; counted as twice the sensitivity",
 }
 
 ACCOUNTING: dict[Accounting, str] = {
     "individual": "each user is charged what that user took part in, over all runs, by an individual filter (Feldman "
-    "and Zrnic 2021; Koskela, Tobaben and Honkela 2023): participation is public under this adjacency and decided "
-    "without looking at updates; a user whose odometer is full is no longer asked. An identity that changes makes a "
-    "new user",
+    "and Zrnic 2021; Koskela, Tobaben and Honkela 2023): participation is public under this adjacency, and who is "
+    "asked is decided without looking at updates; a user whose odometer is full is asked no longer. An identity that "
+    "changes makes a new user",
     "worst-case": "every user is charged what the user who takes part most can lose",
 }
 
