@@ -6,7 +6,7 @@ import math
 
 from fieldfare.accounting.filter import Rectangle
 from fieldfare.lazily import scipy
-from fieldfare.text import decimal
+from fieldfare.text import decimal, up
 
 # The share of wrong accusations at which an attacker's success is stated.
 FALSE_POSITIVES = 0.01
@@ -73,8 +73,5 @@ def _in_words(epsilon: float, delta: float, rate: float) -> str:
 
 def _up(value: float) -> str:
     """Round up to three digits: a bound must not look smaller than it is."""
-    if value <= 0:
-        return "0"
-    scale = 10.0 ** (2 - math.floor(math.log10(value)))
-    rounded = math.ceil(value * scale * (1 - 1e-12)) / scale
+    rounded = up(value, 3)
     return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:.3g}"

@@ -299,7 +299,8 @@ def tightened(state: State, record: Record, event: events.Tightened) -> Iterator
         raise BudgetRefused(
             _budget(row, event.epsilon, event.delta),
             f"epsilon {up(least, 6):g} at that delta is spent and reserved already.",
-            f"epsilon {_up(least)} at delta {decimal(event.delta)}",
+            # A little above, so that what is named is allowed whatever the last digits are.
+            f"epsilon {decimal(up(max(least, 1e-6) * (1 + 1e-9), 6))} at delta {decimal(event.delta)}",
         )
     yield row._replace(epsilon=event.epsilon, delta=event.delta)
 
@@ -498,11 +499,3 @@ def _require_budget(epsilon: float, delta: float) -> None:
         raise OutOfRange(f"epsilon = {epsilon:g}", f"must be at most {LARGEST_EPSILON:g}.", f"{LARGEST_EPSILON:g}")
     if not 0 < delta < 1:
         raise OutOfRange(f"delta = {delta}", "must be between 0 and 1.", "1e-6")
-
-
-def _up(value: float) -> str:
-    """`value` in six digits, rounded up, so that a limit that an error names is allowed."""
-    if value <= 0:
-        return "1e-6"
-    scale = 10.0 ** (5 - math.floor(math.log10(value)))
-    return decimal((math.floor(value * scale) + 1) / scale)
