@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import subprocess
 import sys
 from pathlib import Path
 
@@ -35,3 +37,19 @@ def test_only_a_model_that_stayed_small_is_believed(
             simulation_models.require_finite(notes, "lean")
     with pytest.raises(RuntimeError, match="lean"):
         simulation_models.require_finite(notes[:1], "lean")
+
+
+def test_a_turn_counts_what_children_took_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sampled users of a task with Python of its own train in a child each, whose time was in no such figure."""
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "benchmarks"), *sys.path])
+    import simulation_turns
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n"))
+    monkeypatch.setattr("sys.stdout", told := io.StringIO())
+    turnstile = simulation_turns.Turnstile()
+    assert turnstile.enter()
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-I", "-S", "-c", busy], check=True)
+    assert not turnstile.enter()
+    *_, others = told.getvalue().split()
+    assert float(others) >= 0.29
