@@ -51,6 +51,10 @@ def test_whole_rounds_are_those_measured() -> None:
         f"{few} for 50 users of a model of 2 000 parameters, {lenet} for LeNet, {small} for a small transformer" in text
     )
     assert all(float(row[5]) > 1 for row in shown), "faster than pfl-research in each"
+    sampled = {name: one["sampled"]["share"] for name, one in report["results"].items() if "sampled" in one}
+    prose = SPEED.partition("| model, cohort |")[0]
+    assert all(f"{share:.2f}" in prose for share in sampled.values()), "what each says of its sampled rounds"
+    assert f"{min(sampled.values()):.2f} to 0.29 of it" in text
 
 
 def test_the_benchmark_fills_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
