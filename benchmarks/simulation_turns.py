@@ -19,7 +19,7 @@ def _children() -> float:
     for child in multiprocessing.active_children():
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
-    ended = os.times()  # a user who trains in a child has one of their own, gone with its answer
+    ended = os.times()  # where each user trains in a child of their own, it ends with its answer
     return ticks / os.sysconf("SC_CLK_TCK") + ended.children_user + ended.children_system
 
 

@@ -35,11 +35,11 @@ class Faulty(BadInput):
 
     def trace(self) -> str:
         """Return the traceback of `cause` from the task's own first frame on, "" without one. It may quote data."""
-        frames = _own_frames(self.cause)
+        frames = own_frames(self.cause)
         return "" if frames is None else "".join(traceback.format_exception(None, self.cause, frames)).rstrip()
 
 
-def _own_frames(cause: BaseException | None) -> TracebackType | None:
+def own_frames(cause: BaseException | None) -> TracebackType | None:
     """Return the traceback of `cause` from the first frame on that is not `_NOT_THE_TASKS`; None without one."""
     frames = None if cause is None else cause.__traceback__
     while frames and frames.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_TASKS:
@@ -49,7 +49,7 @@ def _own_frames(cause: BaseException | None) -> TracebackType | None:
 
 def fault_of(error: Exception) -> Faulty | None:
     """Return `error` as a task's fault: itself, or where a file of nobody's packages raised it; None for any other."""
-    frames = None if isinstance(error, FieldfareError) else _own_frames(error)
+    frames = None if isinstance(error, FieldfareError) else own_frames(error)
     if frames is None or frames.tb_frame.f_code.co_filename.startswith(_INSTALLED):
         return error if isinstance(error, Faulty) else None
     text, remedy = explain_error(error)

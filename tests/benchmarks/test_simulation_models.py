@@ -40,7 +40,7 @@ def test_only_a_model_that_stayed_small_is_believed(
 
 
 def test_a_turn_counts_what_children_took_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sampled users of a task with Python of its own train in a child each, whose time was in no such figure."""
+    """Sampled users of a task with Python of its own train in a child each, and no figure had their time."""
     monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "benchmarks"), *sys.path])
     import simulation_turns
 

@@ -41,7 +41,6 @@ import inspect
 import logging
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, get_args
@@ -64,6 +63,7 @@ from fieldfare_client.private.node import (
     WrongDialect,
     metric,
 )
+from fieldfare_client.task_faults import own_frames
 from fieldfare_client.told import TELLING, Handler, refusal, tell
 from fieldfare_flower import own_data
 from fieldfare_flower.client_apps import is_registered
@@ -190,9 +190,7 @@ def _handler(function: Callable[..., object], answer: Handler) -> Handler:
 
 def _is_ours(error: Exception) -> bool:
     """Return whether no code of the app's raised `error`. Fieldfare's own text quotes nothing of users."""
-    frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
-    ours = ("fieldfare.", "fieldfare_client.", "fieldfare_flower.")
-    return isinstance(error, FieldfareError | BadReply) and all(name.startswith(ours) for name in frames)
+    return isinstance(error, FieldfareError | BadReply) and own_frames(error) is None
 
 
 def _require_below(function: Callable[..., object], ours: str, theirs: str) -> None:

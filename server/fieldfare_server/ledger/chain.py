@@ -113,7 +113,7 @@ class HeadFile:
         self._signed: tuple[Head, SignedHead] | None = None
 
     def held(self) -> Head | None:
-        """Return as `read` does, which is asked only where another process has held a head since. Raises as `read`."""
+        """Return what the file holds, read again only where another process has written it. Raises as `read`."""
         stamp = self._now()
         if stamp != self._stamp:
             self._held, self._stamp = self.read(), stamp

@@ -137,7 +137,7 @@ class Tuning:
         final = self.finals[index]
         assert final.tuning is not None
         tuning = final.tuning.model_copy(update={"users": "share"})
-        return _noised(final, self.costs[index], self.parts, run=self._run(final), tuning=tuning)
+        return _noised(final, self.costs[index], self.parts, run=self._run(final), tuning=tuning)[0]
 
     def _run(self, final: Plan) -> RunSpec:
         """Return the `[run]` of a trial: of a share of the users a cohort as small, so that two may become one."""
@@ -163,8 +163,7 @@ class Tuning:
         for plan, whole in zip(self.finals, self.costs, strict=True):
             # Other processes would share memory by files, which stay where this one is killed.
             alone = plan.client.model_copy(update={"workers": 1})
-            trial = _noised(plan, whole, max(1.0, whole.loss.mu / mu) ** 2, client=alone)
-            trials.append((trial, price_with_model(trial)))
+            trials.append(_noised(plan, whole, max(1.0, whole.loss.mu / mu) ** 2, client=alone))
         said = {"trials": len(trials), "adjacency": self.plan.privacy.adjacency}
         return trials, Foreign.of({"mu": max(cost.loss.mu for _, cost in trials), **said})
 
@@ -246,8 +245,8 @@ class Tuning:
 _ROUNDING = 1.0 + 1e-4
 
 
-def _noised(plan: Plan, whole: Cost, parts: float, **tables: BaseModel) -> Plan:
-    """Return `plan` with other `tables`, and noise by which it costs one of `parts` of `whole`'s mu^2 at most."""
+def _noised(plan: Plan, whole: Cost, parts: float, **tables: BaseModel) -> tuple[Plan, Cost]:
+    """Return `plan` with other `tables`, and noise for at most the mu^2 of `whole` / `parts`; and what it costs."""
     most, sigma = whole.loss.mu_squared / parts, whole.noise_multiplier * math.sqrt(parts) * _ROUNDING
     left = (1 - 1e-6) * gaussian_epsilon(math.sqrt(most), plan.privacy.delta)
     # What floats' resolution costs does not fall with the noise: a large model's trial leaves room for it, by epsilon.
@@ -255,9 +254,10 @@ def _noised(plan: Plan, whole: Cost, parts: float, **tables: BaseModel) -> Plan:
         privacy = plan.privacy.model_copy(update={"epsilon": epsilon, "noise_multiplier": multiplier})
         changed = plan.model_copy(update={"privacy": privacy, **tables})
         made = Plan.parse(changed.model_dump(mode="json", exclude_none=True))
-        if price_with_model(made).loss.mu_squared <= most:
+        cost = price_with_model(made)
+        if cost.loss.mu_squared <= most:
             break
-    return made
+    return made, cost
 
 
 def _sealed_mu(mu: float, trials: int, delta: float) -> float:

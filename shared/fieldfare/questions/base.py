@@ -113,7 +113,7 @@ class Question(Table):
         if not self.low < self.high:
             raise ValueError(f"low = {self.low:g} must be below high = {self.high:g}")
         if not ((self.high - self.low) / 2 > 0 and max(-self.low, self.high) <= 1e300):
-            why = "half of the range must be above 0, and sums of so large numbers are none."
+            why = "half of the range must be above 0, and sums of its numbers finite."
             raise OutOfRange(f"question.low = {self.low:g}, high = {self.high:g}", why, "-1e300 to 1e300")
         return self
 

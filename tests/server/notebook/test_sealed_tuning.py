@@ -25,6 +25,7 @@ from fieldfare.accounting.filter import RUN_SHARE
 from fieldfare.accounting.sealed import draw, least_mu
 from fieldfare.errors import BadInput, BudgetRefused, ChargedInVain
 from fieldfare.plan import Plan
+from fieldfare.text import up
 from fieldfare_client import forked
 from fieldfare_client.app import forget_users
 from fieldfare_server.cli import sealed
@@ -175,7 +176,7 @@ def test_the_epsilon_that_is_said_has_the_leak_in_it(tmp_path: Path, capsys: pyt
     assert leak == 2e-6
     assert leak + (1 - leak) * oracle.delta(mu, said) <= 1e-5 * (1 + 1e-9)
     assert leak + (1 - leak) * oracle.delta(mu, 0.999 * said) > 1e-5
-    assert f"charged epsilon {said:.4g}" in capsys.readouterr().err
+    assert f"charged epsilon {up(said):g}" in capsys.readouterr().err
 
 
 def test_a_search_over_prices_is_offered_at_the_dearest_and_charged_no_more(tmp_path: Path) -> None:
