@@ -100,7 +100,7 @@ class Blinder:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Do as `transaction` on its journal. Raises `BadInput` where that cannot be read or written: a full disk."""
+        """Do as `transaction` on its journal. Raises `BadInput` where that fails, as on a full disk."""
         try:
             with transaction(self._journal) as journal:
                 yield journal

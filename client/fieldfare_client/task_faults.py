@@ -40,7 +40,7 @@ class Faulty(BadInput):
 
 
 def own_frames(cause: BaseException | None) -> TracebackType | None:
-    """Return the traceback of `cause` from the first frame on that is not `_NOT_THE_TASKS`; None without one."""
+    """Return the traceback of `cause` from its first frame outside of `_NOT_THE_TASKS` on; None without one."""
     frames = None if cause is None else cause.__traceback__
     while frames and frames.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_TASKS:
         frames = frames.tb_next
@@ -48,7 +48,7 @@ def own_frames(cause: BaseException | None) -> TracebackType | None:
 
 
 def fault_of(error: Exception) -> Faulty | None:
-    """Return `error` as a task's fault: itself, or where a file of nobody's packages raised it; None for any other."""
+    """Return `error` as a task's fault: itself, or what a file of no package raised; None for any other."""
     frames = None if isinstance(error, FieldfareError) else own_frames(error)
     if frames is None or frames.tb_frame.f_code.co_filename.startswith(_INSTALLED):
         return error if isinstance(error, Faulty) else None

@@ -246,7 +246,7 @@ _ROUNDING = 1.0 + 1e-4
 
 
 def _noised(plan: Plan, whole: Cost, parts: float, **tables: BaseModel) -> tuple[Plan, Cost]:
-    """Return `plan` with other `tables`, and noise for at most the mu^2 of `whole` / `parts`; and what it costs."""
+    """Return `plan` with other `tables`, noised to cost at most mu^2 of `whole` / `parts`; and its cost."""
     most, sigma = whole.loss.mu_squared / parts, whole.noise_multiplier * math.sqrt(parts) * _ROUNDING
     left = (1 - 1e-6) * gaussian_epsilon(math.sqrt(most), plan.privacy.delta)
     # What floats' resolution costs does not fall with the noise: a large model's trial leaves room for it, by epsilon.
