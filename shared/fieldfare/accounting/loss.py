@@ -37,11 +37,11 @@ class PrivacyLoss:
         leak: sum of the probabilities with which answers of unknown names tell everything (`thresholded`), below 1.
 
     Gaussian mechanisms compose exactly by mu^2, also adaptively (Dong, Roth and Su 2022, Corollary 3.3);
-    sampled ones by privacy loss distributions (see `sampled`), where they were fixed before any was seen: across
-    runs `filter` adds up prices. A certified curve alone is read as it is. Together with anything else it counts
-    as the Gaussian that it is without amplification; together with a concentrated part, everything counts as
-    zCDP, without amplification. With a leak d all is (epsilon, d + (1 - d) delta')-DP where the rest is
-    (epsilon, delta')-DP. `a + b` is the loss of both; `PrivacyLoss()` is no loss.
+    sampled ones by privacy loss distributions (see `sampled`), where they were fixed before any was seen:
+    across runs `filter` adds up prices. A certified curve alone is read as it is. Together with anything else
+    it counts as the Gaussian that it is without amplification; together with a concentrated part, everything
+    counts as zCDP, without amplification. With a leak d all is (epsilon, d + (1 - d) delta')-DP where the
+    rest is (epsilon, delta')-DP. `a + b` is the loss of both; `PrivacyLoss()` is no loss.
     """
 
     mu_squared: float = 0.0

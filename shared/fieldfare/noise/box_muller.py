@@ -20,10 +20,10 @@ The map
     radius' own.
 
 Its error
-    In float64 each number is within 5 units in its last place of sqrt(2 x) cos theta, or sin theta, for the x =
-    -ln U that numpy's logarithm gave: next to 0 too, and never off by more than 2^-51 of the radius. (Found in
-    2.6e8 pairs, most of them where it is worst: 4.1, and 0.91 2^-51.) Table and passes, except the logarithm,
-    give the same bits on any machine.
+    In float64 each number is within 5 units in its last place of sqrt(2 x) cos theta, or sin theta, for the x
+    = -ln U that numpy's logarithm gave: next to 0 too, and never off by more than 2^-51 of the radius. (Found
+    in 2.6e8 pairs, most of them where it is worst: 4.1, and 0.91 2^-51.) Table and passes, except the
+    logarithm, give the same bits on any machine.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ Which map a run has
     state carries.
 
 Which noise no copy can repeat
-    A key and a row alone fix a number, so two copies of one process or one disk would add the same noise to two
-    sums. `with_nonces` gives a view in which row j of "z" is drawn under HMAC-SHA256(key, "row" | nonce of
-    birth(j)), where birth(j) is the round in which that row is first used. `nonce` makes a round's nonce from
-    fresh bits and from the sum that the round releases, once that sum is final: two sums never share a row, even
-    where the fresh bits repeat.
+    A key and a row alone fix a number, so two copies of one process or one disk would add the same noise to
+    two sums. `with_nonces` gives a view in which row j of "z" is drawn under HMAC-SHA256(key, "row" | nonce
+    of birth(j)), where birth(j) is the round in which that row is first used. `nonce` makes a round's nonce
+    from fresh bits and from the sum that the round releases, once that sum is final: two sums never share a
+    row, even where the fresh bits repeat.
 
 How far the tail is right Map 3: to a factor 1 +- 2^-79 / p at probability p; the largest number is 13.7. Box
     and Muller: the radius is sqrt(-2 ln U) with U on a grid of 2^-62, kept to full *relative* float precision
@@ -36,10 +36,11 @@ How far the tail is right Map 3: to a factor 1 +- 2^-79 / p at probability p; th
 What is assumed, and what is not covered
     AES-256 is assumed to be a pseudorandom permutation. With q blocks under one key, counter mode can be told
     from random with advantage q^2 / 2^129: 20 000 rounds of 1e8 elements are 2^40 blocks, an advantage of
-    2^-49, which adds to delta. The floats are the same on machines whose numpy uses the same vector code; across
-    CPU families the last bit of a logarithm, or of a float32 cosine, may differ: in map 3 that is one number in
-    38 000, in Box and Muller's any. A sum of floats does not hide which floats went in (Mironov 2012;
-    Casacuberta et al. 2022): see `fieldfare.privatise` for the grid that closes this, and for what stays open.
+    2^-49, which adds to delta. The floats are the same on machines whose numpy uses the same vector code;
+    across CPU families the last bit of a logarithm, or of a float32 cosine, may differ: in map 3 that is one
+    number in 38 000, in Box and Muller's any. A sum of floats does not hide which floats went in (Mironov
+    2012; Casacuberta et al. 2022): see `fieldfare.privatise` for the grid that closes this, and for what
+    stays open.
 """
 
 from __future__ import annotations

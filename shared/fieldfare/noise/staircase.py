@@ -10,24 +10,24 @@ The map
     [-a_i, a_i]: rectangles of area 1 / 2 048, stacked from the tail to the peak, so that all of them lie
     under f. The staircase that they form is g. The last three parts together are the residual (f - g) / (3 /
     2 048): thin wedges between curve and stairs, a cap, and the tails beyond a_0 = 4.2. (Ziggurats, Marsaglia
-    and Tsang 2000, cut f in the same way, but they
-    reject: how many bits a number takes, and so where the next one begins, is open. Here number p takes word p.)
+    and Tsang 2000, cut f in the same way, but they reject: how many bits a number takes, and so where the
+    next one begins, is open. Here number p takes word p.)
 
-    Element p of a row has word p of the row's keystream. Its low 11 bits choose the part. The word as a signed
-    number, times a_i 2^-63, is the uniform: 53 bits of it count, and what the low 11 bits do to it is below half
-    a unit of the last. An element of the residual is drawn by rejection from further words (`_KEPT_APART`), each
-    try from four: which piece, where along it (two), and how high. The pieces are boxes and triangles that cover
-    the residual: over 90 % of the tries are accepted. A tail is Marsaglia's (1964): a_0 + E / a_0 for an
-    exponential E, accepted with probability exp(-(E / a_0)^2 / 2).
+    Element p of a row has word p of the row's keystream. Its low 11 bits choose the part. The word as a
+    signed number, times a_i 2^-63, is the uniform: 53 bits of it count, and what the low 11 bits do to it is
+    below half a unit of the last. An element of the residual is drawn by rejection from further words
+    (`_KEPT_APART`), each try from four: which piece, where along it (two), and how high. The pieces are boxes
+    and triangles that cover the residual: over 90 % of the tries are accepted. A tail is Marsaglia's (1964):
+    a_0 + E / a_0 for an exponential E, accepted with probability exp(-(E / a_0)^2 / 2).
 
 Its error
-    Each a_i is a multiple of 2^-26, rounded down, so the stairs are an exact part of f, whatever the last bits of
-    their computation were. In part i the numbers are spaced evenly, by a_i 2^-52 or less, and each is rounded to
-    float64 once: on an interval of length g the probability of the part is right to a factor 1 +- 2^-50 a_i / g,
-    with a_i < 4.21. The residual is right to some 2^-45 of f where f is smallest under the stairs, as far as exp
-    is right to its last bits. The uniforms of a try lie on a grid of 2^-64, the lowest at 2^-65: no number is
-    beyond 13.7, and at probability p the tail is right to a factor 1 +- 2^-79 / p, which at p = 10^-20 is 1.7 in
-    10 000.
+    Each a_i is a multiple of 2^-26, rounded down, so the stairs are an exact part of f, whatever the last
+    bits of their computation were. In part i the numbers are spaced evenly, by a_i 2^-52 or less, and each is
+    rounded to float64 once: on an interval of length g the probability of the part is right to a factor 1 +-
+    2^-50 a_i / g, with a_i < 4.21. The residual is right to some 2^-45 of f where f is smallest under the
+    stairs, as far as exp is right to its last bits. The uniforms of a try lie on a grid of 2^-64, the lowest
+    at 2^-65: no number is beyond 13.7, and at probability p the tail is right to a factor 1 +- 2^-79 / p,
+    which at p = 10^-20 is 1.7 in 10 000.
 
     Products and sums give the same bits on any machine. A last bit of numpy's exponential or logarithm can
     show in the tails (one number in 38 000), or turn a decision, which it does in one of 10^14 numbers.
