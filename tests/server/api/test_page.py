@@ -597,7 +597,7 @@ def test_an_event_takes_nothing_that_a_person_has_on_the_page(
         page.locator("#ledger tbody tr").nth(12).wait_for()
         page.get_by_label("Compare live").check()
         page.get_by_label("Compare earlier").check()
-        page.locator("#compare svg").first.wait_for()
+        page.locator("#compare svg[aria-label*=earlier]").first.wait_for()
     reached = page.evaluate(
         "() => [...document.querySelectorAll('main :is(a, button, input, select, summary, details, [tabindex])')]"
         ".filter((e) => e.checkVisibility() && e.closest('.card') && !e.labels?.length)"
@@ -627,6 +627,21 @@ def test_an_event_takes_nothing_that_a_person_has_on_the_page(
     assert {key: after["parts"].get(key) for key in before["parts"]} == before["parts"]
     assert (after["focus"], after["text"]) == (before["focus"], before["text"])
     assert abs(after["top"] - before["top"]) < 40, "what was on the screen is where it was"
+
+
+def test_a_comparison_that_another_choice_overtakes_is_not_drawn(page: Any, url: str, run: RunHandle) -> None:
+    held: list[Any] = []
+    page.route("**/v1/runs/live/series**", lambda asked: asked.continue_() if held else held.append(asked))
+    page.goto(url)
+    page.get_by_label("Compare live").check()
+    page.wait_for_function("() => document.querySelectorAll('#runs input:checked').length === 1")
+    page.get_by_label("Compare earlier").check()
+    both = page.locator("#compare svg[aria-label*='live, earlier']").first
+    both.wait_for()
+    with page.expect_response("**/v1/runs/live/series**"):
+        held[0].continue_()
+    page.wait_for_timeout(200)
+    assert both.is_visible() and page.locator("#notice").is_hidden()
 
 
 def test_rows_of_the_ledger_have_no_gap_and_a_check_that_an_event_overtakes_ends(

@@ -30,7 +30,7 @@ const SILENCE = 11_000; // ms after which a blinder that was asked counts as sil
 const TYPING = 200; // ms after the last key before the list is searched
 
 // back, cursor: the earlier pages of the runs table, and the one shown. pages: of populations. drawn: what each panel shows.
-const state = { me: null, ...read(), back: [], cursor: null, pages: 1, compared: new Map(), drawn: new Map(), stop: null, at: null };
+const state = { me: null, ...read(), back: [], cursor: null, pages: 1, compared: new Set(), drawn: new Map(), stop: null, at: null };
 const canAct = () => Boolean(state.me?.scopes.includes("admin"));
 const pause = () => new Promise((resume) => setTimeout(resume));
 const path = (id) => `/v1/runs/${encodeURIComponent(id)}`;
@@ -160,21 +160,21 @@ async function loadRun(id) {
 
 // The table may show an older page than the first, which every load fetches.
 async function loadRuns(first, current) {
-  const { cursor, filter } = state;
+  const { cursor, filter, compared } = state;
   const query = new URLSearchParams({ limit: ROWS, ...Object.fromEntries(Object.entries({ ...filter, cursor }).filter(([, value]) => value)) });
   const filtered = Boolean(filter.state || filter.asks);
   const any = first.items.length > 0 || filtered; // where there is no run, nothing is to be chosen
   draw("filters", [JSON.stringify(filter), any], (parent) => (any ? drawFilters(parent, filter, (next) => { location.hash = written({ ...state, filter: next }); }) : show(parent)));
   const runs = cursor || filtered ? await get(`/v1/runs?${query}`) : first;
-  if (cursor !== state.cursor || filter !== state.filter) return; // changed meanwhile, and that load draws the table
   const turned = (act) => () => { act(); loadRuns(first, current).catch((error) => notice(error.message)); };
-  const compared = await Promise.all([...state.compared.keys()].flatMap((one) => [get(path(one)), get(`${path(one)}/series?points=${POINTS}`)]));
-  const pairs = [...state.compared.keys()].map((_, i) => ({ run: compared[2 * i], series: compared[2 * i + 1] }));
+  const answers = await Promise.all([...compared].flatMap((one) => [get(path(one)), get(`${path(one)}/series?points=${POINTS}`)]));
+  if (cursor !== state.cursor || filter !== state.filter || compared !== state.compared) return; // changed meanwhile, and that load draws
   const several = runs.items.length + state.back.length > 1;
-  draw("compare", [...compared, several], (parent) => drawComparison(parent, pairs, several));
-  draw("runs", [runs, current, filtered, state.compared.size >= MOST], (parent) => drawRuns(parent, runs, {
-    current, filtered, compared: state.compared, page: state.back.length,
-    onCompare: (id, chosen) => turned(() => { if (chosen) state.compared.set(id, true); else state.compared.delete(id); })(),
+  const pairs = [...compared].map((_, i) => ({ run: answers[2 * i], series: answers[2 * i + 1] }));
+  draw("compare", [...answers, several], (parent) => drawComparison(parent, pairs, several));
+  draw("runs", [runs, current, filtered, compared.size >= MOST], (parent) => drawRuns(parent, runs, {
+    current, filtered, compared, page: state.back.length,
+    onCompare: (id, chosen) => turned(() => { state.compared = new Set(state.compared); state.compared[chosen ? "add" : "delete"](id); })(),
     onOlder: turned(() => { state.back.push(state.cursor); state.cursor = runs.next; }),
     onNewer: turned(() => { state.cursor = state.back.pop(); }),
   }));
