@@ -25,7 +25,8 @@ Conditions, and who sees to them:
   same way in both worlds. What the record itself tells of a user is not covered: the guarantee is given who
   answered. *Stated.*
 * C2 nothing about a user's update decides whether the user takes part: a bad update counts as zero.
-  *Enforced* by nodes. That a Flower app's reply is refused, as where it is not finite, is not covered: *stated*.
+  *Enforced*, by nodes or, of Flower apps, by the server. That a reply of another form is refused is not
+  covered: *stated*.
 * C3 odometers are functions of the public record, never of norms, so their histogram costs nothing. *By
   construction.*
 * C4 where presence is secret so is participation: no odometers. *Enforced* by `Plan` and the ledger.

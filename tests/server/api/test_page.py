@@ -641,7 +641,8 @@ def test_a_comparison_that_another_choice_overtakes_is_not_drawn(page: Any, url:
     with page.expect_response("**/v1/runs/live/series**"):
         held[0].continue_()
     page.wait_for_timeout(200)
-    assert both.is_visible() and page.locator("#notice").is_hidden()
+    assert both.is_visible()
+    assert page.locator("#notice").is_hidden()
 
 
 def test_rows_of_the_ledger_have_no_gap_and_a_check_that_an_event_overtakes_ends(

@@ -193,7 +193,7 @@ def test_real_nodes_that_are_too_few_are_named_at_the_first_look(
 
 
 def test_a_model_that_diverged_ends_in_one_round(tmp_path: Path) -> None:
-    """After one release every reply is NaN: it took twenty more rounds of everybody's training."""
+    """After one release every reply is NaN. Where the data are the caller's own that is a fault of the code."""
     trained = []
 
     def reply(message: Message, arrays: dict[str, np.ndarray]) -> Any:
@@ -201,13 +201,12 @@ def test_a_model_that_diverged_ends_in_one_round(tmp_path: Path) -> None:
         value = np.nan if len(trained) > 4 else 0.1
         return records(w=arrays["w"] + np.float32(value), b=arrays["b"], n=arrays["n"] + 1)
 
-    with pytest.raises(BadInput, check=coded("diverged", "server_optimizer and client learning rates of run")):
+    with pytest.raises(Interrupted, match="every user that was asked failed: update that is not finite"):
         run_plainly(tmp_path, app_of(reply), rounds=5)
     assert len(trained) == 8
     with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
         (ended,) = ledger.runs().items
-        assert (ended.state, ended.next_round) == ("failed", 1)
-        assert "after round 1" in str(ended.message)  # people count rounds from 1, as the log above and the page do
+        assert ended.next_round == 1
 
 
 @pytest.mark.parametrize("simulated", [False, True])

@@ -26,6 +26,7 @@ from fieldfare.errors import BadInput, Refused
 from fieldfare.schema import pseudonym
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_flower.npy import BadReply, read_array
+from fieldfare_flower.own_data import Tally
 from fieldfare_server.evidence.recompute import recomputed
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger, OpenRound, Outcome
@@ -127,9 +128,6 @@ BROKEN: dict[str, tuple[Callable[[Message, dict[str, np.ndarray]], Any], str]] =
     "too few bytes": (lambda m, a: patched(a, w=truncated(a, -1)), "shape"),
     "too many bytes": (lambda m, a: patched(a, w=truncated(a, 8)), "shape"),
     "another shape": (lambda m, a: patched(a, w=a["w"].reshape(4)), "shape"),
-    "not a number": (lambda m, a: patched(a, w=np.full((2, 2), np.nan, np.float32)), "non-finite"),
-    "infinite": (lambda m, a: patched(a, b=np.array([np.inf, 0], np.float32)), "non-finite"),
-    "a norm that overflows": (lambda m, a: patched(a, w=np.full((2, 2), 1e200)), "non-finite"),
     "an exception": (lambda m, a: 1 / 0, "error 2"),
     "an error": (lambda m, a: Message(Error(6, "a mod"), reply_to=m), "error 6"),
 }
@@ -148,6 +146,23 @@ def test_what_was_rejected_is_in_the_ledger(tmp_path: Path) -> None:
     private, result = run(tmp_path, one_liar(BROKEN["not an array"][0]))
     assert rejects(tmp_path, private) == [{"schema": 1}]
     assert result.train_metrics_clientapp[1]["reports"] == 3
+
+
+NOT_FINITE: dict[str, Callable[[Message, dict[str, np.ndarray]], Any]] = {
+    "not a number": lambda m, a: patched(a, w=np.full((2, 2), np.nan, np.float32)),
+    "infinite": lambda m, a: patched(a, b=np.array([np.inf, 0], np.float32)),
+    "a norm that overflows": lambda m, a: patched(a, w=np.full((2, 2), 1e200)),
+}
+
+
+@pytest.mark.parametrize("kind", ["flat", "automatic", "adaptive-quantile"])
+@pytest.mark.parametrize("name", NOT_FINITE)
+def test_an_update_that_is_not_finite_is_zero_and_counts_as_participation(name: str, kind: str) -> None:
+    """C2: else a user's data decide who is counted, and whether a round is void. Exact: the same model as without."""
+    rejected, reports, model = rehearse(one_liar(NOT_FINITE[name]), clip={"kind": kind, "norm": 1e3})
+    _, _, unchanged = rehearse(one_liar(lambda m, a: records(**a)), clip={"kind": kind, "norm": 1e3})
+    assert (rejected, reports) == ({}, 3)
+    assert {k: v.tolist() for k, v in final(model).items()} == {k: v.tolist() for k, v in final(unchanged).items()}
 
 
 USED: dict[str, Callable[[Message, dict[str, np.ndarray]], Any]] = {
@@ -482,8 +497,8 @@ class Keyed(LocalGrid):
 
     simulated = False
 
-    def __init__(self, *keys: bytes) -> None:
-        super().__init__(vector_app, len(keys), {})
+    def __init__(self, *keys: bytes, app: ClientApp = vector_app) -> None:
+        super().__init__(app, len(keys), {})
         self.keys = keys
 
     def get_nodes(self) -> Any:
@@ -544,6 +559,21 @@ def test_unauthenticated_nodes_are_refused_unless_they_are_trusted(
     strategy(tmp_path / "c").start(grid, vector_arrays(), num_rounds=1)
     with pytest.raises(BadInput, check=coded("not-given", "a public key of each node")):
         strategy(tmp_path / "d").start(Keyed(PEM % 1, PEM % 2, b""), vector_arrays(), num_rounds=1)
+
+
+def test_on_real_nodes_updates_that_are_not_finite_end_nothing_and_are_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tallies: list[Tally] = []
+    monkeypatch.setattr("fieldfare_server.run.presence.presence.Tally", lambda: tallies.append(Tally()) or tallies[-1])
+    private = strategy(tmp_path, trust_node_ids=True)
+    grid = Keyed(PEM % 1, PEM % 2, PEM % 3, app=app_of(NOT_FINITE["not a number"]))
+    private.start(grid, vector_arrays(), num_rounds=3)
+    with Ledger.open(StateDirectory.of(tmp_path).ledger) as ledger:
+        view = ledger.run(str(private.run_id))
+        assert (view.state, view.next_round) == ("done", 3)
+        assert [(row.reports, row.rejects) for row in ledger.rounds(view.id).items] == [(3, {})] * 3
+    assert [tally.take() for tally in tallies] == [None]
 
 
 def test_nodes_that_look_simulated_never_count_as_real_users(tmp_path: Path) -> None:

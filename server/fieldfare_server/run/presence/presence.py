@@ -16,6 +16,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar
 
 from flwr.app import Message
@@ -202,9 +203,14 @@ class Presence:
 
     def require_training(self) -> None:
         """Raise `EveryUserFailed` where a simulated grid says so. Real nodes do not, nor people who may be absent."""
-        fault = getattr(self.grid, "fault", self._own_data.take)() if is_simulated(self.grid) else None
+        told = getattr(self.grid, "fault", lambda: None)
+        fault = told() or self._own_data.take() if is_simulated(self.grid) else None
         if fault is not None and self.session.account.schedule is None:
             raise fault
+
+    def counting(self) -> AbstractContextManager[None]:
+        """Count how users fared whose replies are read inside the block, where a simulated grid's data are ours."""
+        return self._own_data.counting() if is_simulated(self.grid) else nullcontext()
 
     def note_void(self, round: int, reports: int) -> None:
         """Note that an attempt had too few reports. Raises `BadInput` where every further one would have as few."""

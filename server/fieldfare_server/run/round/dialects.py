@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import functools
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Protocol, TypeAlias
@@ -23,6 +25,7 @@ from fieldfare.errors import Unsupported
 from fieldfare.lazily import torch
 from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Arrays, Schema
+from fieldfare_flower import own_data
 from fieldfare_flower.messages import (
     EVALUATE,
     HEADER,
@@ -42,7 +45,7 @@ from fieldfare_server.run.presence.identity import KeyRoster
 from fieldfare_server.run.presence.replies import fresh_group
 from fieldfare_server.run.presence.roster import Roster
 from fieldfare_server.run.presence.selection import Users
-from fieldfare_server.run.round.aggregation import Contribution, Reader, split_chunks
+from fieldfare_server.run.round.aggregation import Contribution, Reader, split_chunks, squared_norm
 from fieldfare_server.run.round.own_model import OwnModel
 from fieldfare_server.run.round.roles import FLOATS
 
@@ -232,10 +235,12 @@ def read_plain_reply(
     """Read one user's update from a reply of any ClientApp: arrays less what was sent, clipped here by the
     plan's clipping.
 
-    Arrays that are not trained are not even decoded, and of metrics only those that the plan lists are read.
+    An update that is not finite is zero, and counts: whether a user takes part must not follow from what the
+    user trained (C2 of `fieldfare.accounting.individual`). Arrays that are not trained are not even decoded,
+    and of metrics only those that the plan lists are read.
 
     Raises:
-        BadReply: with reason `schema`, `dtype`, `shape` or `non-finite`.
+        BadReply: with reason `schema`, `dtype` or `shape`.
     """
     records = list(records_of(content, ArrayRecord).values())
     if len(records) != 1:
@@ -250,18 +255,24 @@ def read_plain_reply(
 
     def changes(position: int) -> Iterator[NDArray[np.float64]]:
         values, start, weight = arrays[position]
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is dropped by its norm
+        with np.errstate(over="ignore", invalid="ignore"):
             for after, before in zip(split_chunks(values), split_chunks(start), strict=True):
                 change = np.subtract(after, before, dtype=np.float64)
                 if weight != 1.0:
                     change *= weight
                 yield change
 
+    def nothing(position: int) -> Iterator[NDArray[np.float64]]:
+        return split_chunks(np.zeros(arrays[position][0].size))
+
+    finite = math.isfinite(sum(squared_norm(changes(position)) for position in range(len(arrays))))
+    own_data.note(1, Counter() if finite else Counter({"update that is not finite": 1}), content)
+    update = changes if finite else nothing
     # Metrics of an evaluation join the sum later (`Aggregate.ride`); until then they stand in the middle.
     riding = () if metrics is None else read_metrics(metrics, RecordDict() if metrics.evaluate else content)
     if isinstance(spec, Flat) and spec.linf_filter is None:
-        return Contribution(1, riding, changes, clipped_by_node=False)
-    return _clip_whole(schema, spec, riding, changes)
+        return Contribution(1, riding, update, clipped_by_node=False)
+    return _clip_whole(schema, spec, riding, update)
 
 
 def _clip_whole(
@@ -277,8 +288,6 @@ def _clip_whole(
         for chunk in changes(position):
             update[0, start : start + chunk.size] = torch.from_numpy(chunk)
             start += chunk.size
-    if not bool(torch.isfinite(update).all()):
-        raise BadReply("non-finite")
     counts = (float(clipping.count_over(update, spec)),) if spec.counts else ()
     clipping.clip_(update, spec, schema.slices())
     flat, places = update[0].numpy(), schema.slices()

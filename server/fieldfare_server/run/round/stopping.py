@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fieldfare.errors import BadInput, FieldfareError, Interrupted, Refused, is_of_the_disk
 from fieldfare_server.run.presence.selection import NotEnoughUsers, TooFewHere
-from fieldfare_server.run.round.aggregation import NON_FINITE
 
 if TYPE_CHECKING:
     from fieldfare_server.run.session import Session
@@ -61,33 +59,13 @@ def require_finite_model(session: Session) -> None:
 
     Raises `BadInput`.
     """
-    if not session.model.is_finite(session.rounds.newest.params):
-        raise _diverged(session, "it is not finite")
-
-
-def require_finite_replies(session: Session, rejects: Mapping[str, int], asked: int) -> None:
-    """End a run of whose released model every node's update is not finite: further rounds would be the same.
-
-    Before the first commit that is a fault of the app. Why replies are not summed is public where rounds can
-    be void.
-
-    Args:
-        rejects: replies of a void round that were not summed, by reason.
-        asked: nodes that were sent the round.
-
-    Raises:
-        BadInput: every node asked has answered with an update that is not finite.
-    """
-    if session.next_round and 0 < asked <= rejects.get(NON_FINITE, 0):
-        raise _diverged(session, "every node's update of it is not finite")
-
-
-def _diverged(session: Session, how: str) -> BadInput:
-    """End the run, whose newest model diverged."""
-    session.finish("failed", f"the model diverged: {how} after round {session.coming_round}")
-    return BadInput(
+    if session.model.is_finite(session.rounds.newest.params):
+        return
+    how = f"it is not finite after round {session.coming_round}"
+    session.finish("failed", f"the model diverged: {how}")
+    raise BadInput(
         f"server_optimizer and client learning rates of run {session.account.id}",
-        f"the released model diverged: {how} after round {session.coming_round}.",
+        f"the released model diverged: {how}.",
         "smaller learning rates",
         code="diverged",
     )

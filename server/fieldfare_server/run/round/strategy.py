@@ -41,7 +41,7 @@ from fieldfare_server.run.round.attempt import Attempt
 from fieldfare_server.run.round.distant_blinder import DistantBlinder
 from fieldfare_server.run.round.masked import MaskedSum
 from fieldfare_server.run.round.record import Released
-from fieldfare_server.run.round.stopping import require_finite_model, require_finite_replies, stop_run
+from fieldfare_server.run.round.stopping import require_finite_model, stop_run
 
 if TYPE_CHECKING:
     from fieldfare_server.run.session import Session
@@ -188,7 +188,8 @@ class FieldfareStrategy:
         self._on_sent(asked, presence.roster.nodes_online)
 
         # Send, and sum each reply as it arrives.
-        attempt.add(presence.exchange(attempt.messages, len(total.shares)), presence.failures, presence.evaluations)
+        with presence.counting():
+            attempt.add(presence.exchange(attempt.messages, len(total.shares)), presence.failures, presence.evaluations)
         attempt.messages = ()  # and with them the model as it was sent
         total.rejects += presence.note_attempt(attempt.nodes, attempt.good, attempt.silent, attempt.full)
         presence.require_training()
@@ -207,7 +208,6 @@ class FieldfareStrategy:
             session.rounds.commits.commit_held()  # a void round ends its group
             session.account.void_round(opened, reason, reports=total.users, rejects=dict(total.rejects))
             presence.note_void(opened.index, total.users)
-            require_finite_replies(session, total.rejects, asked)
             return False
 
         # The set is final. With masks: durably, before its sum is opened.
