@@ -25,12 +25,21 @@ from torch.func import functional_call, grad, vmap
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task
 from fieldfare_client.training.dropout import has_keyed, set_keys
-from fieldfare_client.training.engines import Batches, Chunk, Engine, Group, is_plain, own_memory, spread, step_each
+from fieldfare_client.training.engines import (
+    Batches,
+    Chunk,
+    Engine,
+    Group,
+    Train,
+    is_plain,
+    own_memory,
+    spread,
+    step_each,
+)
 from fieldfare_client.training.layers import Destination, Layer, Linear, Weights, backpropagate, layers_of
 from fieldfare_client.training.local_model import Buffers
 from fieldfare_client.training.loss_gradient import LONGEST, LossGradient, SealedLoss
 from fieldfare_client.training.recurrent import mapped_recurrence
-from fieldfare_client.training.rows import prepares_nothing
 from fieldfare_client.training.schedule import BatchSchedule, step_keys, steps_of
 from fieldfare_client.training.wide_input import InputLayer, OwnInputLayer, pays
 
@@ -38,6 +47,7 @@ from fieldfare_client.training.wide_input import InputLayer, OwnInputLayer, pays
 ALIGNED = 64
 # Weights of a first layer that is not copied for isolated users either: fewer cost less than products of their own.
 WIDE = 50_000
+SHORT = 16  # rows of a batch up to which sealed steps are mapped: longer ones gain little, and take long to record
 # (step, the weights of the users who have a batch) -> their gradients; None where the step is taken already.
 Gradients = Callable[[int, Weights], Sequence[torch.Tensor] | None]
 
@@ -65,19 +75,21 @@ class BatchedEngine(Engine):
         self._buffers, self._keyed = Buffers(model), has_keyed(model)
         self._mapped = vmap(grad(self._mean_loss))
 
-    def seal(self) -> None:
-        """Repeat the task's loss from the next chunk on, which must be made up: no Python of it sees a user.
-
-        Raises ValueError where more of the task's Python than its loss would train.
-        """
-        if not self.layers or not prepares_nothing(self.task):
-            raise ValueError(f"the model {self.unwritten}" if self.unwritten else "the task prepares rows by itself")
+    def seal(self, train: Train, sizes: Sequence[int] = (1,), longest: int = SHORT) -> int:
+        """Do as `Engine.seal`; of a model that is written out the loss alone is recorded, for any number of users."""
+        if not self.layers:
+            self._longest = super().seal(train, sizes, longest)
+            return self._longest
         self._loss_gradient = SealedLoss(self.task.loss, min(self.client.batch_size, LONGEST))
+        train(1, 1)
+        return self._loss_gradient.rows
 
     def gains(self, rows: int) -> bool:
         """Return whether users with `rows` rows gain by others: a short batch that is mapped costs a long one."""
         if isinstance(self._loss_gradient, SealedLoss):
             return min(rows, self.client.batch_size) <= self._loss_gradient.rows
+        if self.recorded is not None and self.client.batch_size > self._longest:
+            return False
         return bool(self.layers) or rows >= self.client.batch_size
 
     def is_wide(self, rows: int) -> bool:
@@ -167,6 +179,10 @@ class BatchedEngine(Engine):
         # Dropout alone reads them; without it, one copy to the device is enough for all steps.
         keys = torch.zeros(batches.room, dtype=torch.int64, device=device)
 
+        def differentiate(*values: torch.Tensor) -> list[torch.Tensor]:
+            mapped = self._mapped(dict(zip(names, values, strict=False)), *values[len(names) :])
+            return [mapped[name] for name in names]
+
         def gradients_of(step: int, moving: Weights) -> list[torch.Tensor]:
             nonlocal keys
             if self._keyed:
@@ -175,18 +191,19 @@ class BatchedEngine(Engine):
             # Users with equally long batches are mapped together: model and loss never see padding, and may mix rows.
             for group in batches.groups[step]:
                 users, rows = group.slots, batches.rows[step, group.slots, : group.count]
-                local = {name: weight[users] for name, weight in zip(names, moving, strict=True)}
-                versions = [weight._version for weight in local.values()]
-                mapped = self._mapped(local, _take(chunk.inputs, rows), _take(chunk.targets, rows), keys[users])
+                local = [weight[users] for weight in moving]
+                versions = [weight._version for weight in local]
+                given = *local, _take(chunk.inputs, rows), _take(chunk.targets, rows), keys[users]
+                mapped = self.gradient(differentiate, given, len(local[0]), group.count)
                 # As an embedding with `max_norm` does. Some are copies: who else trains would decide whether it stays.
-                if versions != [weight._version for weight in local.values()]:
+                if versions != [weight._version for weight in local]:
                     raise ValueError("the model changes its parameters where it reads them")
                 # One group of everybody: its gradients are the step's, without a copy.
                 if len(batches.groups[step]) == 1 and group.owners is users:
-                    return [mapped[name] for name in names]
+                    return mapped
                 gradients = gradients or [torch.zeros_like(weight) for weight in moving]
-                for name, gradient in zip(names, gradients, strict=True):
-                    gradient[group.owners] = mapped[name][: group.real]
+                for ours, gradient in zip(mapped, gradients, strict=True):
+                    gradient[group.owners] = ours[: group.real]
             return gradients
 
         return gradients_of

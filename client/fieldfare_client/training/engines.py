@@ -16,7 +16,7 @@ user's update is a function of another user's data.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
+from fieldfare_client.training.loss_gradient import LONGEST, Recorded
 from fieldfare_client.training.schedule import BatchSchedule
 
 
@@ -58,13 +59,48 @@ class Chunk:
         return len(self.schedule.counts)
 
 
+# (users, rows) -> trains so many made-up users, by two steps or more on so many rows of each.
+Train = Callable[[int, int], object]
+
+
 class Engine(ABC):
     """Trains chunks of users. May keep buffers between calls; results do not depend on them."""
+
+    # Where no Python of the task may see two users: a step's gradient, as torch's operations.
+    recorded: Recorded | None = None
 
     def __init__(self, model: torch.nn.Module, task: Task, client: ClientSpec) -> None:
         """Keep `model` for its structure; its own weights do not matter and may be overwritten."""
         self.model, self.task, self.client = model, task, client
         self.schema = Schema.of(model)
+
+    def gradient(
+        self, differentiate: Callable[..., list[torch.Tensor]], given: Sequence[torch.Tensor], users: int, rows: int
+    ) -> list[torch.Tensor]:
+        """Return `differentiate` of `given`, of `users` users with batches of `rows` rows."""
+        return differentiate(*given) if self.recorded is None else self.recorded(differentiate, given, users, rows)
+
+    def seal(self, train: Train, sizes: Sequence[int] = (1,), longest: int = LONGEST) -> int:
+        """Repeat from now on what is recorded of made-up users: no Python of the task sees a user.
+
+        Args:
+            train: trains made-up users by this engine.
+            sizes: how many it trains at once.
+            longest: rows of the longest batch that is recorded, if the plan's are not shorter.
+
+        Returns:
+            The rows of the longest batch.
+
+        Raises:
+            Exception: as `Recorded.learn`; nothing is sealed then.
+        """
+        self.recorded, longest = Recorded(), min(longest, self.client.batch_size)
+        try:
+            self.recorded.learn(sizes, longest, train)
+        except Exception:
+            self.recorded = None
+            raise
+        return longest
 
     @abstractmethod
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:

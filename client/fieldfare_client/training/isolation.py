@@ -21,7 +21,7 @@ ones, with random numbers in the place of real ones: no user's data decide what 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 
 import numpy as np
 import torch
@@ -82,6 +82,7 @@ class Isolation:
         self._client = client.model_copy(update={"epochs": 2 if wide else 1, "steps": None})
         base = ladder(min(BASE.get(start.device.type, BASE["cuda"]), most))
         self.base = base if base <= most else 2
+        self.only: Collection[int] = ()  # the sizes that are recorded, where nothing else is to be tried
         self._warned = False
         self._found = FOUND.setdefault((work, wide, *(tuple(part.shape[1:]) for part in rows)), {})
 
@@ -101,7 +102,7 @@ class Isolation:
         while slots < 2 * max(users, self.base):
             if self.fits(slots, width, count):
                 return slots
-            slots = self.base if slots < self.base else ladder(slots + 1)
+            slots = self.base if slots < self.base and not self.only else ladder(slots + 1)
         raise RuntimeError(f"no chunk for {users} users leaves each of them alone on this machine")
 
     def parts(self, users: int, width: int, count: int) -> list[int]:
@@ -109,7 +110,10 @@ class Isolation:
         if users <= self.base:
             return [self.room(users, width, count)]
         slots = ladder(users)
-        return [slots] if self.fits(slots, width, count) else [self.base] * -(-users // self.base)
+        if self.fits(slots, width, count):
+            return [slots]
+        whole, rest = divmod(users, self.base)
+        return [self.base] * whole + ([self.room(rest, width, count)] if rest else [])
 
     def most(self, users: int, width: int) -> int:
         """Return the most users that a chunk may hold, of `users` who wait."""
@@ -129,6 +133,8 @@ class Isolation:
             width: rows of its widest batches.
             count: rows of another batch of theirs.
         """
+        if self.only and slots not in self.only:
+            return False
         key = slots, width, count
         if key not in self._found:
             try:
@@ -214,7 +220,8 @@ class Apart:
         batched: the engine that trains many at once; None where it does not suit the task or the plan.
         sizes: the sizes of its chunks.
         wide: likewise where the first layer is not copied.
-        sealed: whether the batched engine must do without the task's Python (`BatchedEngine.seal`).
+        alone: makes up users for the loop, where both engines must do without the task's Python (`seal`); None: they
+            need not.
     """
 
     def __init__(
@@ -224,18 +231,30 @@ class Apart:
         sizes: Isolation | None = None,
         wide: Isolation | None = None,
         *,
-        sealed: bool = False,
+        alone: Isolation | None = None,
     ) -> None:
         self.loop, self.batched, self.sizes, self.wide = loop, batched, sizes, wide
         self._widths: dict[int, int] = {}
-        if sealed and batched is not None and sizes is not None:
+        self._longest = -1  # rows of the longest batch with which the sealed loop trains
+        if alone is None:
+            return
+        with own_randomness(0):
+            if batched is not None and sizes is not None and wide is not None:
+                try:
+                    few = max(2, wide.base // 4), wide.base
+                    batched.seal(lambda users, rows: wide.train(np.arange(users), rows, rows), few)
+                    sizes.only = few if batched.recorded else ()
+                except Exception as error:  # whatever torch or the task raises
+                    self.sizes = None
+                    log.info("users train one at a time: %s", error)
             try:
-                batched.seal()
-                with own_randomness(0):
-                    sizes.train(np.ones(1, np.int64), 1, sizes.width(1))
-            except Exception as error:  # whatever torch or the task raises
-                self.sizes = None
+                self._longest = loop.seal(lambda users, rows: alone.train(np.arange(users), rows, rows))
+            except Exception as error:
                 log.info("each user trains in a process of its own: %s", error)
+
+    def here(self, rows: int) -> bool:
+        """Return whether a user with `rows` rows trains in this process: on operations that were recorded before."""
+        return self.width(rows) > 0 or min(rows, self.loop.client.batch_size) <= self._longest
 
     def width(self, rows: int) -> int:
         """Return the width of the batches in which a user with `rows` rows trains with others, plus `WIDE` where the

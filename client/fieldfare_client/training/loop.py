@@ -60,6 +60,17 @@ class LoopEngine(Engine):
         width = rows.shape[2]
         row_bytes = chunk.inputs[:1].numel() * chunk.inputs.element_size()
         together = max(1, GATHER_BYTES // max(1, width * row_bytes))
+
+        def differentiate(*values: torch.Tensor) -> list[torch.Tensor]:
+            inputs, targets, *keys = values[len(weights) :]
+            for key in keys:
+                set_keys(self.model, key)
+            with torch.enable_grad():
+                losses = self.task.loss(self.model(inputs), targets)
+                # The gradient of their mean, without the mean: its two passes cost as much as a small layer.
+                shares = torch.full_like(losses, 1.0 / max(1, losses.numel()))
+                return list(torch.autograd.grad(losses, weights, shares, materialize_grads=True))
+
         for user, counts in enumerate(chunk.schedule.counts.tolist()):
             own_rows = rows[user].view(-1)
             with torch.no_grad():
@@ -77,11 +88,12 @@ class LoopEngine(Engine):
                 gathered = own_rows[first * width : last * width]
                 inputs, targets = self.gather(chunk.inputs, gathered), chunk.targets.index_select(0, gathered)
                 for step, count in enumerate(counts[first:last]):
+                    batch = slice(step * width, step * width + count)
+                    given = [inputs[batch], targets[batch]]
                     if self._keyed:
                         key = step_keys(chunk.schedule.keys[user : user + 1], first + step)
-                        set_keys(self.model, torch.from_numpy(key)[0].to(out.device))
-                    batch = slice(step * width, step * width + count)
-                    self._step(weights, starts, velocity, inputs[batch], targets[batch])
+                        given.append(torch.from_numpy(key)[0].to(out.device))
+                    self._step(weights, starts, velocity, self.gradient(differentiate, [*weights, *given], 1, count))
             with torch.no_grad():
                 for target, weight, loaded in zip(self.schema.split(out[user]).values(), weights, starts, strict=True):
                     if weight.dtype == out.dtype:
@@ -94,16 +106,10 @@ class LoopEngine(Engine):
         weights: list[torch.Tensor],
         starts: list[torch.Tensor],
         velocity: list[torch.Tensor] | None,
-        inputs: torch.Tensor,
-        targets: torch.Tensor,
+        gradient: list[torch.Tensor],
     ) -> None:
-        """Take one step on one batch, in place."""
+        """Take one step, in place."""
         client = self.client
-        with torch.enable_grad():
-            losses = self.task.loss(self.model(inputs), targets)
-            # The gradient of their mean, without the mean: its two passes cost as much as a small layer.
-            shares = torch.full_like(losses, 1.0 / max(1, losses.numel()))
-            gradient = list(torch.autograd.grad(losses, weights, shares, materialize_grads=True))
         if not self._plain:
             gradient = own_memory(gradient)
         with torch.no_grad():

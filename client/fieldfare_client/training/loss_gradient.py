@@ -17,10 +17,12 @@ made-up batches, and users train on torch's operations alone.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, TypeAlias
@@ -33,7 +35,7 @@ from fieldfare_client.training.local_model import same_numbers
 
 # Outputs and targets of one user's batch -> the loss of each example.
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-_AnyUsers: TypeAlias = "Callable[[int], _Operations]"  # by the number of users
+_AnyUsers: TypeAlias = "Callable[[int], Operations]"  # by the number of users
 
 OFTEN = 3  # batches of a layout after which its operations are recorded
 MOST = 64  # layouts, and numbers of users of each, whose operations are kept, at most
@@ -63,7 +65,7 @@ class LossGradient:
         self._seen: Counter[Hashable] = Counter()
         # By layout of batches, for any number of users; None where operations cannot be repeated.
         self._recorded: dict[Hashable, _AnyUsers | None] = {}
-        self._trusted: dict[Hashable, _Operations | None] = {}
+        self._trusted: dict[Hashable, Operations | None] = {}
         """Layouts whose operations have given the gradient of a batch other than the recorded; and those of one user's
         batch alone, which costs a tenth."""
         self._due = True  # whether the next batch is compared
@@ -84,13 +86,13 @@ class LossGradient:
         also where, for a number of `TRIED` users, they do not give the gradient."""
         try:
             batches = [(_some(outputs, users), _some(targets, users)) for users in (FEW, MANY, *TRIED)]
-            few, many = (_record(self._mapped, *batch) for batch in batches[:2])
+            few, many = (record(self._mapped, *batch) for batch in batches[:2])
         except RuntimeError:  # users who share memory, say; an error of the loss itself, it raises again
             return None
         if few is None or many is None or len(few.values) != len(many.values):
             return None
         found = lru_cache(MOST)(partial(_resized, few, many))
-        equal = all(_same(found(len(batch[0])), self._eager(*batch), *batch) for batch in batches[2:])
+        equal = all(found(len(batch[0])).give([self._eager(*batch)], *batch) for batch in batches[2:])
         return found if equal else None
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -114,19 +116,19 @@ class LossGradient:
             return self._eager(outputs, targets)
         operations, trusted, one = found(users), layout in self._trusted, self._trusted.get(layout)
         if trusted and not self._due:
-            return operations.repeat(outputs, targets)
+            return operations.repeat(outputs, targets)[0]
         # Not trusted yet, or nothing cheaper to compare with: the loss itself answers, and the list is held against it.
         if one is None:
             gradient = self._eager(outputs, targets)
-            self._constant = _same(operations, gradient, outputs, targets)
+            self._constant = operations.give([gradient], outputs, targets)
             if self._constant and not trusted:
-                alone = _record(self._one, outputs[0], targets[0], turned=False)
+                alone = record(self._one, outputs[0], targets[0], turned=False)
                 self._trusted[layout] = None if alone is None else alone.folded()
             self._due = False
             return gradient
         first, its = _ordinary(outputs[0]), _ordinary(targets[0])
-        self._due, self._constant = False, _same(one, self._one(first, its), first, its)
-        return operations.repeat(outputs, targets) if self._constant else self._eager(outputs, targets)
+        self._due, self._constant = False, one.give([self._one(first, its)], first, its)
+        return operations.repeat(outputs, targets)[0] if self._constant else self._eager(outputs, targets)
 
 
 class SealedLoss(LossGradient):
@@ -167,7 +169,66 @@ class SealedLoss(LossGradient):
         if not self._of_rows:
             self.seal(torch.zeros_like(outputs[:1, :1]), torch.ones_like(targets[:1, :1]))
         users, rows = outputs.shape[:2]
-        return self._of_rows[rows](users).repeat(outputs.contiguous(), targets.contiguous())
+        return self._of_rows[rows](users).repeat(outputs.contiguous(), targets.contiguous())[0]
+
+
+class Recorded:
+    """Gradients by a function that sees no user: torch's operations, which are recorded on made-up users alone.
+
+    The operations draw nothing and change no tensor but their own, so nothing that the function's Python keeps can
+    reach a user from another. How often it is called, and on what, depends on no user.
+    """
+
+    def __init__(self) -> None:
+        self._operations: dict[tuple[int, int], Operations] = {}  # by users, and rows of each one's batch
+        self._learning = False
+
+    def learn(self, sizes: Sequence[int], longest: int, train: Callable[[int, int], object]) -> None:
+        """Record the gradients of `sizes` users, with batches of up to `longest` rows of each.
+
+        Args:
+            train: (users, rows) -> trains so many made-up users by steps on so many rows of each, two or more; each
+                calls this object. The first is recorded, and the others must agree.
+
+        Raises:
+            Exception: ValueError where a gradient is more than torch's operations on what is given, or what the
+                function raises.
+        """
+        self._learning = True
+        for users, rows in itertools.product(sizes, range(1, longest + 1)):
+            train(users, rows)
+        self._learning = False
+
+    def __call__(
+        self, function: Callable[..., list[torch.Tensor]], given: Sequence[torch.Tensor], users: int, rows: int
+    ) -> list[torch.Tensor]:
+        """Return the gradients of `function` at `given`, of `users` users with batches of `rows` rows.
+
+        Raises ValueError as `learn`, and where no batches of so many users and rows were recorded.
+        """
+        known = self._operations.get((users, rows))
+        if self._learning and known is None:
+            known = record(function, *given, turned=False)
+            if known is not None:
+                self._operations[users, rows] = known = known.folded()
+        elif self._learning and known is not None:
+            gradients = function(*given)
+            with _as_recorded():
+                known = known if known.give(gradients, *given) else None
+        if known is None:
+            raise ValueError(f"a step on {rows} rows of {users} users is more than recorded operations of torch")
+        with _as_recorded():
+            gradients = known.repeat(*given)
+        # An engine may change what it gets in place. What the next user is given again stays as it is.
+        kept = known.kept.union(map(_memory, given))
+        return [gradient.clone() if _memory(gradient) in kept else gradient for gradient in gradients]
+
+
+@contextmanager
+def _as_recorded() -> Iterator[None]:
+    """Run torch's operations as autograd does: what an LSTM keeps for its gradient is kept, and nothing is recorded."""
+    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+        yield
 
 
 @dataclass(frozen=True)
@@ -187,27 +248,51 @@ class _Call:
 
 
 @dataclass(frozen=True)
-class _Operations:
-    """Operations that lead from outputs and targets, the values 0 and 1, to a gradient."""
+class Operations:
+    """Torch's operations that lead from some tensors, the first values, to gradients."""
 
     calls: Sequence[_Call]
     values: Sequence[Any]  # tensors and numbers that no operation makes, in their places; the others are None
-    gradient: int
+    given: int
+    gradients: Sequence[int]
     whole: bool  # whether one changes what others read by another name: then all are repeated as they were
 
-    def repeat(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the gradient. Quickest where autograd records nothing."""
-        values = [outputs, targets, *self.values[2:]]
-        for call in self.calls:
+    def repeat(self, *given: torch.Tensor) -> list[torch.Tensor]:
+        """Return the gradients. Quickest where autograd records nothing."""
+        values = [*given, *self.values[self.given :]]
+        for call, last in zip(self.calls, self._last, strict=True):
             values[call.result] = call.operation(*call.given(values), **call.keywords)
-        gradient: torch.Tensor = values[self.gradient]
-        return gradient
+            for place in last:
+                values[place] = None
+        return [values[place] for place in self.gradients]
 
-    def folded(self) -> _Operations:
-        """Do now what needs neither outputs nor targets, all else once; leave out what the loss alone needs."""
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """The memory of all tensors that no operation makes and none gives."""
+        return frozenset(_memory(value) for value in self.values if isinstance(value, torch.Tensor))
+
+    @cached_property
+    def _last(self) -> list[list[int]]:
+        """The values that nothing needs after each call: their memory is free for the next."""
+        needed, last = set(self.gradients), list[list[int]]()
+        for call in reversed(self.calls):
+            over = {call.result, *call.places} - needed
+            needed |= over
+            last.append(list(over))
+        return last[::-1]
+
+    def give(self, gradients: Sequence[torch.Tensor], *given: torch.Tensor) -> bool:
+        """Return whether they give `gradients`, bit for bit but for the kind of NaN."""
+        try:
+            return all(map(same_numbers, self.repeat(*given), gradients))
+        except Exception:  # whatever torch raises, the loss itself has not
+            return False
+
+    def folded(self) -> Operations:
+        """Do now what needs nothing that is given, all else once; leave out what the loss alone needs."""
         if self.whole:
             return self
-        values, varying, calls = list(self.values), {0, 1}, list[_Call]()
+        values, varying, calls = list(self.values), set(range(self.given)), list[_Call]()
         place_of, turned = list(range(len(values))), dict[int, int]()  # where each value is found
         done = dict[str, int]()  # of each operation on the same values the first: none changes what it gives
         for call in self.calls:
@@ -225,12 +310,13 @@ class _Operations:
                     turned[call.places[0]], turned[call.result] = call.result, call.places[0]
             else:
                 values[call.result] = call.operation(*call.given(values), **call.keywords)
-        needed, kept = {gradient := place_of[self.gradient]}, list[_Call]()
+        gradients, kept = [place_of[place] for place in self.gradients], list[_Call]()
+        needed = set(gradients)
         for call in reversed(calls):
             if call.result in needed:
                 needed.update(call.places)
                 kept.append(call)
-        return replace(self, calls=kept[::-1], values=values, gradient=gradient)
+        return replace(self, calls=kept[::-1], values=values, gradients=gradients)
 
 
 def _some(values: torch.Tensor, users: int) -> torch.Tensor:
@@ -263,6 +349,8 @@ _aten = torch.ops.aten
 # Softmax along an axis and its gradient, which are done in columns along a `NARROW` last one.
 _TURNED = {_aten._softmax.default, _aten._softmax_backward_data.default}
 _TURNED |= {_aten._log_softmax.default, _aten._log_softmax_backward_data.default}
+_MOVING = {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"}
+_ATTENTION = _aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -306,24 +394,31 @@ def _differentiate(losses_of: Loss, outputs: torch.Tensor, targets: torch.Tensor
     return gradient
 
 
-def _record(function: Loss, outputs: torch.Tensor, targets: torch.Tensor, *, turned: bool = True) -> _Operations | None:
+def record(
+    function: Callable[..., torch.Tensor | Sequence[torch.Tensor]], *given: torch.Tensor, turned: bool = True
+) -> Operations | None:
     """Return the operations of `function`; None where they are no plain list of torch's own.
 
-    turned: as `_Recorder`'s.
+    They draw no random numbers, and change no tensor but their own.
+
+    Args:
+        function: tensors -> one or several gradients.
+        given: what it is called with.
+        turned: as `_Recorder`'s.
     """
-    outputs, targets = _ordinary(outputs), _ordinary(targets)
+    given = tuple(map(_ordinary, given))
     with _Recorder(turned) as recorder:
-        gradient = function(outputs, targets)
-    return _operations(recorder, outputs, targets, gradient)
+        found = function(*given)
+    return _operations(recorder, given, [found] if isinstance(found, torch.Tensor) else found)
 
 
 def _operations(
-    recorder: _Recorder, outputs: torch.Tensor, targets: torch.Tensor, gradient: torch.Tensor, whole: bool = False
-) -> _Operations | None:
-    places = dict[int | None, int]({id(outputs): 0, id(targets): 1})
-    values, calls = list[Any]([None, None]), list[_Call]()
+    recorder: _Recorder, given: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], whole: bool = False
+) -> Operations | None:
+    places: dict[int | None, int] = {id(tensor): place for place, tensor in enumerate(given)}
+    values, calls = list[Any]([None] * len(given)), list[_Call]()
     # By memory: the tensors that were seen in it, and `None` where no operation has made it.
-    seen = defaultdict[int, set[int | None]](set, {_memory(given): {None} for given in (outputs, targets)})
+    seen = defaultdict[int, set[int | None]](set, {_memory(tensor): {None} for tensor in given})
 
     def put(value: object, name: object) -> int:
         places[id(name)] = len(values)
@@ -333,38 +428,79 @@ def _operations(
     def place(value: object) -> int:
         if isinstance(value, torch.Tensor) and id(value) in places:
             return places[id(value)]
+        if isinstance(value, list) and _holds_tensor(value):
+            calls.append(_Call(_listed, tuple(map(place, value)), {}, made := put(None, value)))
+            return made
         if isinstance(value, torch.Tensor):  # the task's own, such as weights of classes
             seen[_memory(value)].add(None)
         return put(value, value)
 
     for operation, arguments, keywords, result in recorder.calls:
-        results = result if isinstance(result, tuple) else (result,)
-        others = [value for value in arguments if type(value) not in PLAIN]
-        hidden = any(map(_holds_tensor, (*others, *keywords.values()))) or any(type(p) not in PLAIN for p in results)
+        named = {name: value for name, value in keywords.items() if isinstance(value, torch.Tensor)}
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        taken = [part for value in arguments for part in (value if isinstance(value, list) else [value])]
+        others = *taken, *keywords.values()
+        hidden = any(map(_holds_tensor, (part for part in others if type(part) not in PLAIN)))
+        tensors = [part for part in results if part is not None]
+        odd = not tensors or any(type(part) not in PLAIN for part in tensors)
         foreign = getattr(operation, "namespace", "aten") != "aten"
-        if hidden or foreign or torch.Tag.nondeterministic_seeded in getattr(operation, "tags", ()):
+        if hidden or odd or foreign or _draws(operation, arguments) or _averages(operation, arguments):
             return None
-        used, schema, names = tuple(map(place, arguments)), getattr(operation, "_schema", None), set[int | None]()
-        if schema is not None and schema.is_mutable:
-            # Nobody else keeps what it changes, or sees a part of it: so a new tensor does as well.
-            apart, names = None if keywords else _apart(operation, arguments), seen[_memory(arguments[0])]
+        used, names = tuple(map(place, (*arguments, *named.values()))), set[int | None]()
+        if (schema := getattr(operation, "_schema", None)) is not None and schema.is_mutable:
+            written = [at for at, argument in enumerate(schema.arguments) if argument.is_write]
+            changed = [arguments[at] if at < len(arguments) else named.get(schema.arguments[at].name) for at in written]
+            if any(type(value) not in PLAIN for value in changed):
+                return None
+            names = set[int | None]().union(*(seen[_memory(value)] for value in changed if value is not None))
             if None in names:
                 return None
+            # Nobody else keeps what it changes, or sees a part of it: so a new tensor does as well.
+            apart = _apart(operation, arguments) if written == [0] and not keywords else None
             if not whole and (apart is None or {places.get(name) for name in names} != {used[0]}):
-                return _operations(recorder, outputs, targets, gradient, whole=True)
+                return _operations(recorder, given, gradients, whole=True)
             operation = operation if whole else apart
-        for part in results:
+        if named:
+            operation = partial(_named, operation, tuple(named))
+            keywords = {name: value for name, value in keywords.items() if name not in named}
+        for part in tensors:
             seen[_memory(part)].add(id(part))
         # Another name for the same numbers.
         if operation is _aten.detach.default or (operation is _aten.clone.default and not (keywords or whole)):
             places[id(result)] = used[0]
             continue
-        calls.append(_Call(_quick(operation, arguments, keywords), used, keywords, made := put(None, result)))
+        quick = operation if named else _quick(operation, arguments, keywords)
+        calls.append(_Call(quick, used, keywords, made := put(None, result)))
         places.update(dict.fromkeys(() if whole else names, made))
-        for number, part in enumerate(result if isinstance(result, tuple) else ()):
+        for number, part in enumerate(results if isinstance(result, (tuple, list)) else ()):
             calls.append(_Call(operator.getitem, (made, place(number)), {}, put(None, part)))
-    wanted = places.get(id(gradient))
-    return None if wanted is None else _Operations(calls, values, wanted, whole)
+    wanted = [places.get(id(gradient)) for gradient in gradients]
+    found = [place for place in wanted if place is not None]
+    return Operations(calls, values, len(given), found, whole) if len(found) == len(wanted) else None
+
+
+def _named(operation: Any, names: tuple[str, ...], *arguments: Any, **keywords: Any) -> Any:
+    plain, last = arguments[: -len(names)], arguments[-len(names) :]
+    return operation(*plain, **dict(zip(names, last, strict=True)), **keywords)
+
+
+def _listed(*parts: Any) -> list[Any]:
+    return list(parts)
+
+
+def _draws(operation: Any, arguments: Sequence[Any]) -> bool:
+    """Return whether an operation may draw random numbers. Attention draws none where its dropout, a float, is 0."""
+    quiet = operation is _ATTENTION and not any(type(value) is float and value for value in arguments)
+    return not quiet and torch.Tag.nondeterministic_seeded in getattr(operation, "tags", ())
+
+
+def _averages(operation: Any, arguments: Sequence[Any]) -> bool:
+    """Return whether an operation moves averages that it is given, which its schema does not say."""
+    return (
+        getattr(operation, "_schema", None) is not None
+        and operation._schema.name in _MOVING
+        and arguments[3] is not None
+    )
 
 
 def _memory(values: torch.Tensor) -> int:
@@ -392,7 +528,7 @@ def _quick(operation: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -
         return operation
 
 
-def _resized(few: _Operations, many: _Operations, users: int) -> _Operations:
+def _resized(few: Operations, many: Operations, users: int) -> Operations:
     """Return the operations for `users` users. Numbers in which `few` and `many` differ are multiples of theirs."""
 
     # No number of users divides the other, and rows and classes are equal in both: what differs counts users.
@@ -406,12 +542,3 @@ def _resized(few: _Operations, many: _Operations, users: int) -> _Operations:
 
 def _holds_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, (list, tuple)) and any(map(_holds_tensor, value)))
-
-
-def _same(operations: _Operations, gradient: torch.Tensor, outputs: torch.Tensor, targets: torch.Tensor) -> bool:
-    """Return whether `operations` give `gradient`, bit for bit but for the kind of NaN."""
-    try:
-        repeated = operations.repeat(outputs, targets)
-    except Exception:  # whatever torch raises, the loss itself has not
-        return False
-    return same_numbers(repeated, gradient)

@@ -289,8 +289,8 @@ class Trainer:
         if self.apart:
             if self._sealed and not table.is_plain:
                 self._sealed, self._alone, self._apart = False, OWN_PROCESS, None
-            together = self._widths(work, users) > 0
-            self._left, users = users[~together].tolist(), users[together]
+            in_this = self._in_this_process(work, users)
+            self._left, users = users[~in_this].tolist(), users[in_this]
         # Users of about the same size train together: more of their batches have the same length.
         users = users[np.argsort(-table.sizes_of(users), kind="stable")]
         steps = steps_of(table.sizes_of(users), self.client)
@@ -394,23 +394,37 @@ class Trainer:
         found, places = np.unique(sizes, return_inverse=True)
         return np.array([self._apart.width(size) for size in found.tolist()], np.int64)[places]
 
+    def _in_this_process(self, work: _Work, users: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which users train without a child, where no Python of the task may see two."""
+        self._apart = self._apart or self._keep_apart(work)
+        found, places = np.unique(work.table.sizes_of(users), return_inverse=True)
+        return np.array([self._apart.here(size) for size in found.tolist()], np.bool_)[places]
+
     def _keep_apart(self, work: _Work) -> Apart:
         loop, most, engine = self._engine(LoopEngine), self.chunk_size(2**30), self.client.engine
         start = self._start()  # before the loop trains in this model
         if self._alone or engine == "loop" or not (row := self._made_up(work.table)):
             return Apart(loop)
-        if engine == "auto" and not self._sealed and ChannelsLastLoop.suits(self._model, self.device):
+        if engine == "auto" and ChannelsLastLoop.suits(self._model, self.device):
             loop = self._engine(ChannelsLastLoop) if self._working(ChannelsLastLoop, work.table) else loop
+        alone = None
+        if self._sealed:
+            # What can be mapped reads no values in Python, so that the operations are the same whatever the rows.
+            if not (prepares_nothing(self.task) and self._working(BatchedEngine, work.table)):
+                return Apart(loop)
+            loop = type(loop)(self._model, self.task, self.client)  # another stays as it is, for children
+            run = partial(self._run, loop)
+            alone = Isolation(run, row, start, self.client, 2, (*self._identity, "alone"), wide=True)
         # Counted, not timed: every process must choose alike.
         weights = sum(layer.weight.numel() for layer in self._model.modules() if isinstance(layer, _ConvNd))
         slow = self.device.type == "cpu" and self.client.batch_size * row[0].numel() * weights > CONVOLVED
-        if most < 2 or (slow and engine == "auto"):
-            return Apart(loop)
+        if most < 2 or ((slow or (alone and weights)) and engine == "auto"):
+            return Apart(loop, alone=alone)
         batched = self._engine(BatchedEngine)
         assert isinstance(batched, BatchedEngine)
         work_is = (*self._identity, self._sealed)
         make = partial(Isolation, partial(self._run, batched), row, start, self.client, most, work_is)
-        return Apart(loop, batched, make(), make(wide=True), sealed=self._sealed)
+        return Apart(loop, batched, make(), make(wide=True), alone=alone)
 
     def _train_chunk(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
@@ -457,7 +471,7 @@ class Trainer:
             except Exception as error:
                 if self.apart:  # its own process may be able to
                     self._left.append(int(users[place]))
-                elif width:
+                elif engine is not self._engine(LoopEngine):
                     updates = self._train_each(self._engine(LoopEngine), work, alone, 0, failures)
                 else:
                     # The kind of the error, not its text: an error of a task may quote a user's data.
@@ -536,7 +550,7 @@ class Trainer:
 
     def _run(self, engine: Engine, start: torch.Tensor, chunk: Chunk) -> torch.Tensor:
         """Return the updates of a chunk of users, float32 (users, d)."""
-        if type(engine) is not LoopEngine:
+        if type(engine) is not LoopEngine or engine.recorded:
             pairs = zip(self._row or (), (chunk.inputs, chunk.targets), strict=False)
             if any(a.shape[1:] != b.shape[1:] or a.dtype != b.dtype for a, b in pairs):
                 raise ValueError("prepare() gives a user rows of another shape or dtype than made-up ones")
