@@ -329,8 +329,8 @@ class ClientSpec(Table):
     )
     isolation: Literal["auto", "process", "none"] = Field(
         default="auto",
-        description="each user in a forked process of its own; auto: a task with Python of its own under add_remove, "
-        "where the machine can",
+        description="each user in a forked process of its own; auto: a task under add_remove whose Python has to see "
+        "users, where the machine can",
     )
 
     @model_validator(mode="after")

@@ -16,6 +16,10 @@ is assumed:
 Which users train batched, in batches of which width, follows from each user's own number of rows and from
 what this machine was found to do, never from who else trains. The made-up rows are the task's `prepare` of
 ones, with random numbers in the place of real ones: no user's data decide what is found.
+
+Where no Python of the task may see two users, engines are sealed before anybody trains (`Engine.seal`): steps
+of each length and of few sizes are recorded, the task's Python is called so often whoever takes part, and no
+other size is tried.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ before it has given the gradient of another batch, bit for bit. From then on the
 batch of every chunk, and compared with the list of that. After a difference the engine repeats nothing any
 more. Isolation stays: an operation that `vmap` has made mixes no users.
 
-Where no Python of a task may see two users, its loss sees none (`SealedLoss`): the lists are made once, of
-made-up batches, and users train on torch's operations alone.
+Where no Python of a task may see two users, it sees none: the lists are made once, of made-up batches, and users
+train on torch's operations alone. Of a stack of linear layers that is the loss (`SealedLoss`), of any other
+model the whole gradient of a step (`Recorded`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ MOST = 64  # layouts, and numbers of users of each, whose operations are kept, a
 # Users of the two batches of each length that a sealed loss is recorded on: in what differs, their number is read.
 FEW, MANY = 3, 5
 TRIED = (1, 16, 256)  # users of the batches that the operations for any number are compared on
-LONGEST = 64  # rows of a batch up to which a sealed loss is recorded
+LONGEST = 64  # rows of a batch up to which a sealed loss or step is recorded
 # Classes in which torch takes the softmax of each row number by number, five times as long as of as many columns.
 NARROW = range(3, 16)
 PLAIN = torch.Tensor, torch.nn.Parameter  # and no subclass with Python of its own

@@ -46,7 +46,7 @@ from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import Candidate, EngineChoice, recall
 from fieldfare_client.training.engines import Chunk, Engine
-from fieldfare_client.training.isolation import WIDE, Apart, Isolation
+from fieldfare_client.training.isolation import BASE, WIDE, Apart, Isolation
 from fieldfare_client.training.local_model import make_ready, one_dtype, why_alone
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.machine import clock, flushed_denormals, keep_freed_memory, same_bits_every_time
@@ -113,7 +113,7 @@ class Trainer:
         metrics: what is measured of each user on the first point; the sums follow those of `clip`.
         apart: no Python of the task sees two users: what it keeps of a user in memory reaches nobody else.
             Each user trains in a copy-on-write child of this process (`fieldfare_client.forked`), or, where
-            `client` leaves it open, on operations that were recorded before (`BatchedEngine.seal`).
+            `client` leaves it open, on operations that were recorded before (`Engine.seal`).
 
     Raises:
         BadInput: the task lacks a metric, the model has nothing to train, or the plan says "batched" and this
@@ -418,10 +418,12 @@ class Trainer:
         # Counted, not timed: every process must choose alike.
         weights = sum(layer.weight.numel() for layer in self._model.modules() if isinstance(layer, _ConvNd))
         slow = self.device.type == "cpu" and self.client.batch_size * row[0].numel() * weights > CONVOLVED
-        if most < 2 or ((slow or (alone and weights)) and engine == "auto"):
-            return Apart(loop, alone=alone)
         batched = self._engine(BatchedEngine)
         assert isinstance(batched, BatchedEngine)
+        # Of recorded steps, convolutions and large models are as fast one user at a time.
+        little = alone and not batched.layers and (weights or most < BASE["cpu"])
+        if most < 2 or little or (slow and engine == "auto"):
+            return Apart(loop, alone=alone)
         work_is = (*self._identity, self._sealed)
         make = partial(Isolation, partial(self._run, batched), row, start, self.client, most, work_is)
         return Apart(loop, batched, make(), make(wide=True), alone=alone)
