@@ -22,7 +22,7 @@ from fieldfare.arrays import Floats
 from fieldfare.mechanisms import Mechanism
 from fieldfare.participation import MinSeparation, Participation, Single, adjacency_factor
 from fieldfare.plan import Plan
-from fieldfare.text import decimal
+from fieldfare.text import decimal, down, up
 
 PRICED_SHARES = (0.01, 0.1, 0.3)  # leaks, in units of delta, at which `Cost.priced` shows a run's price
 
@@ -283,21 +283,24 @@ class Cost:
                 "sensitivity",
                 f"{self.sensitivity:.6g} ({fields['sensitivity_bound']}: {fields['sensitivity_argument']})",
             ),
-            ("epsilon", f"{self.epsilon:.6g} at delta {decimal(fields['delta'])}, {fields['adjacency']}{amplified}"),
+            (
+                "epsilon",
+                f"{up(self.epsilon, 6):.6g} at delta {decimal(fields['delta'])}, {fields['adjacency']}{amplified}",
+            ),
         ]
         if amplified:
-            rows.append(("epsilon without amplification", f"{fields['epsilon_without_amplification']:.6g}"))
+            rows.append(("epsilon without amplification", f"{up(fields['epsilon_without_amplification'], 6):.6g}"))
         rows += self._describe_sampler(fields["epsilon_without_samples"])
         if priced := self.priced():
-            shown = ", ".join(f"{epsilon:.6g} at {share:g}" for share, epsilon in priced.items())
+            shown = ", ".join(f"{up(epsilon, 6):.6g} at {share:g}" for share, epsilon in priced.items())
             rows.append(("epsilon as priced across runs", f"{shown} of delta given to its leak"))
         if self.loss.leak:
-            rows.append(("mu, and leak", f"{self.loss.mu:.6g}, {decimal(self.loss.leak, 6)}"))
+            rows.append(("mu, and leak", f"{up(self.loss.mu, 6):.6g}, {decimal(self.loss.leak, 6)}"))
         elif not amplified:
-            mu = "-" if self.loss.gdp is None else f"{self.loss.gdp:.6g}"
+            mu = "-" if self.loss.gdp is None else f"{up(self.loss.gdp, 6):.6g}"
             rows += [
-                ("zCDP rho, GDP mu", f"{fields['rho_zcdp']:.6g}, {mu}"),
-                ("epsilon by zCDP (looser)", f"{fields['epsilon_zcdp']:.6g}"),
+                ("zCDP rho, GDP mu", f"{up(fields['rho_zcdp'], 6):.6g}, {mu}"),
+                ("epsilon by zCDP (looser)", f"{up(fields['epsilon_zcdp'], 6):.6g}"),
             ]
         return [
             *rows,
@@ -341,7 +344,11 @@ class Cost:
                 else WITHOUT_SAMPLES
             )
             between = "without a sample, of real-valued noise: epsilon is at least {:.6g} and at most {:.6g}"
-            return [*rows, ("bound used", bound), ("second opinion", between.format(*limits))]
+            return [
+                *rows,
+                ("bound used", bound),
+                ("second opinion", between.format(down(limits[0], 6), up(limits[1], 6))),
+            ]
         words = self.loss.words
         for sampler, bound in zip(words.samplers, words.bounds, strict=True) if self.plan.secret else ():
             rows += [("sampler", sampler), ("bound used", bound)]
