@@ -117,7 +117,7 @@ class LinearInItsBias(Net):
 class KeepsState(Net):
     def hidden(self, values: torch.Tensor) -> torch.Tensor:
         before = KEPT.get("hidden", 0.0)
-        KEPT["hidden"] = float(self.inner.weight.sum()) % 1.0
+        KEPT["hidden"] = float(self.inner.weight.detach().sum()) % 1.0
         moved: torch.Tensor = super().hidden(values) + before
         return moved
 
@@ -425,3 +425,16 @@ def test_what_writes_elsewhere_than_to_its_first_argument_is_no_plain_list(momen
     assert made is not None
     assert torch.equal(made.repeat(torch.ones(2))[0], torch.full((2,), 6.0))
     assert record(lambda values: torch.add(values, 1.0, out=mean) * 3, torch.zeros(2)) is None
+
+
+@pytest.mark.parametrize(("constant", "value"), [("isolation.SLOW", 0.0), ("loss_gradient.CALLS", 3)])
+def test_long_steps_are_not_recorded_and_their_users_have_the_same_bits(
+    constant: str, value: float, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches that are too long to be mapped: by the loop, in a child or not."""
+    task, client = Own(Net), ClientSpec(batch_size=17)
+    here = trainer_of(task, client, apart=True)([3])[0]
+    assert not asked
+    monkeypatch.setattr(f"fieldfare_client.training.{constant}", value)
+    assert torch.equal(trainer_of(task, client, apart=True)([3])[0], here.double())
+    assert len(asked) == 1

@@ -25,6 +25,7 @@ other size is tried.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 
 import numpy as np
@@ -37,6 +38,7 @@ from fieldfare_client.own_randomness import own_randomness
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.choice import Candidate, EngineChoice
 from fieldfare_client.training.engines import Chunk, Engine
+from fieldfare_client.training.loss_gradient import LONGEST
 from fieldfare_client.training.schedule import schedule
 
 log = logging.getLogger("fieldfare.client")
@@ -44,6 +46,7 @@ log = logging.getLogger("fieldfare.client")
 BASE = {"cpu": 16, "cuda": 64}  # users of the chunk that all others are compared with
 # Rows up to which all batches are as wide as the plan's: a padded batch costs less than a chunk of its own.
 WIDEST = 32
+SLOW = 0.1  # CPU seconds of two steps from which the loop is not sealed: it would save a user 30 ms, and take long
 WIDE = 1 << 32  # added to the width of batches in chunks whose first layer is not copied
 # What this process has found, by work and (slots, width, count).
 FOUND: dict[Hashable, dict[tuple[int, int, int], bool]] = {}
@@ -245,13 +248,18 @@ class Apart:
         with own_randomness(0):
             if batched is not None and sizes is not None and wide is not None:
                 try:
-                    few = max(2, wide.base // 4), wide.base
+                    few = wide.base // 4, wide.base
                     batched.seal(lambda users, rows: wide.train(np.arange(users), rows, rows), few)
                     sizes.only = few if batched.recorded else ()
                 except Exception as error:  # whatever torch or the task raises
                     self.sizes = None
                     log.info("users train one at a time: %s", error)
             try:
+                for _ in range(2):  # the first fills caches
+                    began, rows = time.thread_time(), min(LONGEST, loop.client.batch_size)
+                    alone.train(np.arange(1), rows, rows)
+                if time.thread_time() - began > SLOW:  # recorded or not, a user has the same bits
+                    raise ValueError("its steps take so long that a child costs little beside them")
                 self._longest = loop.seal(lambda users, rows: alone.train(np.arange(users), rows, rows))
             except Exception as error:
                 log.info("each user trains in a process of its own: %s", error)

@@ -39,6 +39,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 _AnyUsers: TypeAlias = "Callable[[int], Operations]"  # by the number of users
 
 OFTEN = 3  # batches of a layout after which its operations are recorded
+CALLS = 4096  # operations of a step that is recorded, at most: more would take minutes to record for all lengths
 MOST = 64  # layouts, and numbers of users of each, whose operations are kept, at most
 # Users of the two batches of each length that a sealed loss is recorded on: in what differs, their number is read.
 FEW, MANY = 3, 5
@@ -209,9 +210,9 @@ class Recorded:
         """
         known = self._operations.get((users, rows))
         if self._learning and known is None:
-            known = record(function, *given, turned=False)
-            if known is not None:
-                self._operations[users, rows] = known = known.folded()
+            found = record(function, *given, turned=False)
+            if found is not None and len(found.calls) <= CALLS:
+                known = self._operations[users, rows] = found.folded()
         elif self._learning and known is not None:
             gradients = function(*given)
             with _as_recorded():
@@ -430,7 +431,7 @@ def _operations(
         if isinstance(value, torch.Tensor) and id(value) in places:
             return places[id(value)]
         if isinstance(value, list) and _holds_tensor(value):
-            calls.append(_Call(_listed, tuple(map(place, value)), {}, made := put(None, value)))
+            calls.append(_Call(lambda *parts: list(parts), tuple(map(place, value)), {}, made := put(None, value)))
             return made
         if isinstance(value, torch.Tensor):  # the task's own, such as weights of classes
             seen[_memory(value)].add(None)
@@ -483,10 +484,6 @@ def _operations(
 def _named(operation: Any, names: tuple[str, ...], *arguments: Any, **keywords: Any) -> Any:
     plain, last = arguments[: -len(names)], arguments[-len(names) :]
     return operation(*plain, **dict(zip(names, last, strict=True)), **keywords)
-
-
-def _listed(*parts: Any) -> list[Any]:
-    return list(parts)
 
 
 def _draws(operation: Any, arguments: Sequence[Any]) -> bool:

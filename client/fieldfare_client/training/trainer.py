@@ -289,8 +289,8 @@ class Trainer:
         if self.apart:
             if self._sealed and not table.is_plain:
                 self._sealed, self._alone, self._apart = False, OWN_PROCESS, None
-            in_this = self._in_this_process(work, users)
-            self._left, users = users[~in_this].tolist(), users[in_this]
+            stays = self._of_each(work, users, Apart.here) > 0
+            self._left, users = users[~stays].tolist(), users[stays]
         # Users of about the same size train together: more of their batches have the same length.
         users = users[np.argsort(-table.sizes_of(users), kind="stable")]
         steps = steps_of(table.sizes_of(users), self.client)
@@ -386,19 +386,13 @@ class Trainer:
 
     def _widths(self, work: _Work, users: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where users are isolated: of each, the width of its batches in a chunk with others; 0 for alone."""
-        sizes = work.table.sizes_of(users)
-        if not self.isolated:
-            return np.zeros(len(users), np.int64)
-        if self._apart is None:
-            self._apart = self._keep_apart(work)
-        found, places = np.unique(sizes, return_inverse=True)
-        return np.array([self._apart.width(size) for size in found.tolist()], np.int64)[places]
+        return self._of_each(work, users, Apart.width) if self.isolated else np.zeros(len(users), np.int64)
 
-    def _in_this_process(self, work: _Work, users: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which users train without a child, where no Python of the task may see two."""
+    def _of_each(self, work: _Work, users: NDArray[np.int64], answer: Callable[[Apart, int], int]) -> NDArray[np.int64]:
+        """Return `answer` of each user, by the number of its rows."""
         self._apart = self._apart or self._keep_apart(work)
         found, places = np.unique(work.table.sizes_of(users), return_inverse=True)
-        return np.array([self._apart.here(size) for size in found.tolist()], np.bool_)[places]
+        return np.array([answer(self._apart, size) for size in found.tolist()], np.int64)[places]
 
     def _keep_apart(self, work: _Work) -> Apart:
         loop, most, engine = self._engine(LoopEngine), self.chunk_size(2**30), self.client.engine
