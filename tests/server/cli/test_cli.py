@@ -25,6 +25,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from fieldfare.errors import BadInput, Conflict
+from fieldfare.text import up
 from fieldfare_client.app import user_names
 from fieldfare_server.cli import main, output
 from fieldfare_server.cli.application import application, assemble
@@ -434,7 +435,7 @@ def test_plan_shows_what_a_sampled_run_is_priced_at(fieldfare: Run, plan_file: C
     assert all(value > told["epsilon"] for value in priced.values())
     shown = " ".join(fieldfare("plan", plan_file(**few)).stdout.split())
     assert "epsilon as priced across runs" in shown
-    assert f"{priced['0.1']:.6g} at 0.1" in shown
+    assert f"{up(priced['0.1'], 6):.6g} at 0.1" in shown
     # Three rounds have no cheap price; that is said where it is dear.
     assert ("Dear across runs" in shown) == (min(priced.values()) > 1.25 * told["epsilon"])
     assert "epsilon_priced" not in said(fieldfare("plan", plan_file(), "--json"))
