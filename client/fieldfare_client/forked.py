@@ -184,10 +184,8 @@ def gather_memory() -> None:
 def _part_shared_memory(into: int) -> None:
     """Put copies of this process's own in the place of memory that it shares with others, such as the next child.
 
-    `multiprocessing.Value`, tensors after `share_memory_` and the like. Files that are mapped stay what they are,
-    and so does Ray's store.
-
-    into: the address of the memory that a parent reads an answer from, which stays shared; 0: none.
+    `multiprocessing.Value`, tensors after `share_memory_` and the like. Mapped files and Ray's store stay what they
+    are, and so does `into`, the address of the memory that a parent reads an answer from; 0: none.
     """
     remap = ctypes.CDLL(None, use_errno=True).mmap
     numbers = (ctypes.c_int,) * 3

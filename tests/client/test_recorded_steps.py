@@ -14,6 +14,7 @@ from torch import nn
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import Task, seeded
 from fieldfare_client import forked
+from fieldfare_client.training import isolation
 from fieldfare_client.training.loss_gradient import Recorded, record
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.users import UserTable
@@ -175,6 +176,43 @@ class MovingAverage(Net):
         return found + self.running[0]
 
 
+class KeepsItsWeights(Net):
+    """Users who train one at a time change them, and those who train together read them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shadow = [self.inner.weight.detach()]
+
+    def hidden(self, values: torch.Tensor) -> torch.Tensor:
+        return super().hidden(values) + values @ self.shadow[0]
+
+
+class UpdatesStatistics(Net):
+    """By an operation whose schema does not say that it writes, and under `vmap` once for each user."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running = [torch.zeros(6), torch.ones(6)]
+
+    def hidden(self, values: torch.Tensor) -> torch.Tensor:
+        mean, _ = torch.batch_norm_update_stats(values.detach(), *self.running, 0.1)
+        return super().hidden(values) + mean * 0.01 + (self.running[0].abs() > 50)
+
+
+class CountsInStorage(Net):
+    """Another tensor is given the memory of the one that is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = [torch.zeros(6)]
+
+    def hidden(self, values: torch.Tensor) -> torch.Tensor:
+        calls = torch.empty(0)
+        calls.set_(self.calls[0].untyped_storage(), 0, (6,), (1,))
+        calls[:3].add_(1.0)
+        return super().hidden(values) * (1 + (calls.sum() > 10_000))
+
+
 class Draws(Net):
     def hidden(self, values: torch.Tensor) -> torch.Tensor:
         return nn.functional.dropout(super().hidden(values), 0.5)
@@ -219,6 +257,7 @@ class Shortens(Net):
 
 HONEST = [Net, Images, Recurrent, Gated, Attends, Parts, KeyedMask, LinearInItsBias]
 KEEPING = [KeepsState, CountsCalls, KeepsTensor, CountsInPlace, WritesOut, MovingAverage]
+KEEPING += [KeepsItsWeights, UpdatesStatistics, CountsInStorage]
 DRAWING = [Draws, DrawsOfItsOwn, DrawsInNumpy]
 OTHERS = [Branches, ReadsInNumpy, Shortens]
 
@@ -255,6 +294,115 @@ class ReadsLabels(Own):
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         found = super().loss(outputs, targets)
         return sum((found * (targets == label) * (1 + label) for label in set(targets.tolist())), torch.zeros(()))
+
+
+class ReadsLabelsBesidesVmap(ReadsLabels):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        try:
+            return super().loss(outputs, targets)
+        except RuntimeError:
+            return Own.loss(self, outputs, targets)
+
+
+class ReadsFewLabels(ReadsLabels):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        kind = ReadsLabels if len(targets) < 3 else Own
+        return kind.loss(self, outputs, targets)
+
+
+class PrintsLabels(Own):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs, targets) * (2 if "2" in f"{targets}" else 1)
+
+
+class Counts(torch.autograd.Function):
+    """How often each label occurs, in numpy: PyTorch's documentation writes such functions with a rule for `vmap`."""
+
+    @staticmethod
+    def forward(labels: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(np.bincount(labels.numpy(), minlength=3).astype(np.float32))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> None:
+        return None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, labels: torch.Tensor) -> Any:
+        return torch.stack([Counts.apply(each) for each in labels]), 0
+
+
+class CountsLabels(Own):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs, targets) / (1 + Counts.apply(targets)[targets])
+
+
+class Penalises(Own):
+    """A term of the loss for the weights of the model, which the task keeps."""
+
+    def build_model(self) -> nn.Module:
+        if not hasattr(self, "net"):
+            self.net = super().build_model()
+        return self.net
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs, targets) + self.net.get_parameter("outer.weight").norm()
+
+
+class Chain(nn.Module):
+    """A stack of layers, whose loss alone is the task's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.outer(torch.tanh(self.inner(values)))
+        return outputs
+
+
+class AddsAll(torch.autograd.Function):
+    """Large numbers of all users of a chunk."""
+
+    @staticmethod
+    def forward(values: torch.Tensor) -> torch.Tensor:
+        return values * 1.0
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, values: torch.Tensor) -> Any:
+        return values + _large(values), in_dims[0]
+
+
+def _large(values: torch.Tensor) -> torch.Tensor:
+    return torch.where((values.abs() > 20) & (values.abs() < 1e6), values, 0.0).sum()
+
+
+class MixesByARule(Net):
+    def hidden(self, values: torch.Tensor) -> torch.Tensor:
+        return super().hidden(AddsAll.apply(values))
+
+
+class Unwraps(Net):
+    def hidden(self, values: torch.Tensor) -> torch.Tensor:
+        return super().hidden(values) + _large(torch.func.debug_unwrap(values))
+
+
+class Scaled(Own):
+    def users(self) -> UserTable:
+        table = super().users()
+        columns = {"x": 30 * np.asarray(table.columns["x"]), "y": np.asarray(table.columns["y"])}
+        return UserTable([f"u{i}" for i in range(len(SIZES))], np.cumsum((0, *SIZES)), columns)
 
 
 CLIENTS: dict[str, dict[str, Any]] = {
@@ -342,13 +490,69 @@ def test_whatever_else_a_model_does_its_users_train_in_children_and_move_nobody(
     torch.testing.assert_close(train([2, 1])[0], alone[2] + alone[1], rtol=1e-12, atol=0)
 
 
-def test_a_loss_that_reads_its_labels_trains_on_all_of_them(asked: list[int]) -> None:
+@pytest.mark.parametrize("model", [Net, Chain])
+@pytest.mark.parametrize("kind", [ReadsLabels, ReadsLabelsBesidesVmap, ReadsFewLabels, PrintsLabels, CountsLabels])
+def test_a_loss_that_reads_its_labels_trains_on_all_of_them(
+    kind: type[Own], model: type[nn.Module], asked: list[int]
+) -> None:
     """Made-up labels are all alike: what is recorded of them would forget the others."""
-    task, client = ReadsLabels(Net), ClientSpec(batch_size=4)
-    found = trainer_of(task, client, apart=True)([0])[0]
+    task, client = kind(model), ClientSpec(batch_size=4)
+    found = trainer_of(task, client, apart=True)([2])[0]
     assert len(asked) == 1
     loop = trainer_of(task, client.model_copy(update={"engine": "loop"}))
-    torch.testing.assert_close(loop([0])[0].double(), found, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(loop([2])[0].double(), found, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("model", [Net, Chain])
+def test_a_loss_on_the_models_own_weights_trains_them(model: type[nn.Module], asked: list[int]) -> None:
+    client = ClientSpec(batch_size=4, epochs=2)
+    found = trainer_of(Penalises(model), client, apart=True)(list(range(20)))
+    assert not asked
+    loop = trainer_of(Penalises(model), client.model_copy(update={"engine": "loop"}))
+    torch.testing.assert_close(loop(list(range(20))), found, rtol=2e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("model", [MixesByARule, Unwraps])
+def test_python_that_maps_users_itself_mixes_none(model: type[nn.Module], asked: list[int]) -> None:
+    """Made-up rows are not so large."""
+    train = trainer_of(Scaled(model), ClientSpec(batch_size=4), apart=True)
+    everybody = train(list(range(20)))
+    assert not asked
+    assert torch.equal(train([3, 7]), everybody[[3, 7]])
+    loop = trainer_of(Scaled(model), ClientSpec(batch_size=4, engine="loop"))
+    torch.testing.assert_close(loop(list(range(20))), everybody, rtol=2e-4, atol=2e-6)
+
+
+def test_what_one_task_was_found_to_do_says_nothing_of_another_of_its_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "FOUND", found := {})
+    keys = []
+    for _ in range(2):
+        trainer_of(Own(Net), ClientSpec(batch_size=4), apart=True)([0])
+        keys.append({key for key, sizes in found.items() if sizes})
+    assert len(keys[1]) == 2 * len(keys[0]) > 0
+
+
+def test_memory_that_nobody_wrote_holds_no_other_users_numbers() -> None:
+    made = record(lambda values: values + torch.empty_like(values), torch.zeros(1000))
+    assert made is not None
+    for _ in range(3):
+        others = [torch.full((1000,), 7.0) for _ in range(9)]
+        del others
+        assert not made.repeat(torch.zeros(1000))[0].any()
+
+
+def test_a_tensor_that_is_given_other_memory_is_no_plain_list() -> None:
+    kept = torch.zeros(2)
+
+    def swap(values: torch.Tensor) -> torch.Tensor:
+        view = kept.view(-1)
+        kept.data = torch.zeros(2)
+        view[:1].add_(1.0)
+        return values * view
+
+    assert record(swap, torch.ones(2)) is None
+    storage = torch.zeros(2).untyped_storage()
+    assert record(lambda values: values + torch.ops.aten.set.source_Storage(values, storage), torch.ones(2)) is None
 
 
 def test_how_often_the_tasks_python_is_called_depends_on_no_user() -> None:

@@ -1,11 +1,10 @@
 """The batched engine: all users of a chunk at once, for any `nn.Module` that needs no branch on values.
 
-A model that is a stack of linear layers, written as a sequence or as a class, has its backward pass written
-out (`layers`): one batched matrix product a layer, direction and step, whatever the number of users. Every
-parameter of all users is one contiguous block, because only then is a batched product one call and not one a
-user. Without momentum, decay, proximal term and gradient clipping the step is fused into the last of the
-products, and a wide first layer is not copied for every user (`wide_input`). Only the loss is the task's
-code; it is mapped over users (`loss_gradient`).
+A stack of linear layers, written as a sequence or as a class, has its backward pass written out (`layers`): one
+batched matrix product a layer, direction and step. Every parameter of all users is one contiguous block: only
+then is such a product one call and not one a user. Without momentum, decay, proximal term and gradient clipping
+the step is fused into the last of the products, and a wide first layer is not copied for every user
+(`wide_input`). Only the loss is the task's code; it is mapped over users (`loss_gradient`).
 
 Every other model is mapped over users whole: `torch.func.vmap` of `grad`, with LSTMs written out
 (`recurrent`).
@@ -38,7 +37,7 @@ from fieldfare_client.training.engines import (
 )
 from fieldfare_client.training.layers import Destination, Layer, Linear, Weights, backpropagate, layers_of
 from fieldfare_client.training.local_model import Buffers
-from fieldfare_client.training.loss_gradient import LONGEST, LossGradient, SealedLoss
+from fieldfare_client.training.loss_gradient import FEW, LONGEST, LossGradient, SealedLoss
 from fieldfare_client.training.recurrent import mapped_recurrence
 from fieldfare_client.training.schedule import BatchSchedule, step_keys, steps_of
 from fieldfare_client.training.wide_input import InputLayer, OwnInputLayer, pays
@@ -80,9 +79,10 @@ class BatchedEngine(Engine):
         if not self.layers:
             self._longest = super().seal(train, sizes, longest)
             return self._longest
-        self._loss_gradient = SealedLoss(self.task.loss, min(self.client.batch_size, LONGEST))
+        self._loss_gradient = sealed = SealedLoss(self.task.loss, min(self.client.batch_size, LONGEST))
         train(1, 1)
-        return self._loss_gradient.rows
+        self.refuse_weights(found(FEW) for found in sealed.of_rows.values())
+        return sealed.rows
 
     def gains(self, rows: int) -> bool:
         """Return whether users with `rows` rows gain by others: a short batch that is mapped costs a long one."""
@@ -122,15 +122,9 @@ class BatchedEngine(Engine):
     def _train(
         self, starts: Weights, weights: Weights, batches: Batches, out: torch.Tensor, gradients_of: Gradients
     ) -> None:
-        """Take all steps of a chunk, and write what they changed to `out`.
+        """Take all steps of a chunk, and write what they changed of `weights`, (users, *shape) each, to `out`.
 
-        Args:
-            starts: the broadcast parameters. Rows may be longer than the schema's (`_aligned`).
-            weights: the same for every user, (users, *shape), changed in place. A parameter without an axis
-                of users is not trained here.
-            batches: of the chunk.
-            out: receives the updates.
-            gradients_of: gives the gradients of a step, or takes it.
+        Rows of both may be longer than the schema's (`_aligned`). Without an axis of users they are not trained.
         """
         client, slices = self.client, self.schema.slices()
         own = [place for place, (weight, value) in enumerate(zip(weights, starts, strict=True)) if weight is not value]

@@ -1,9 +1,8 @@
 """The plain engine with the channels of an image next to each other in memory.
 
 PyTorch keeps an image as one plane after another. On a CPU its convolutions then rearrange what they read and
-write, and its maximum over a window goes number by number: a third of a step of a small network. Where the
-channels of a pixel lie together (`torch.channels_last`) neither is so. The arithmetic is the same, to
-round-off: sums have another order.
+write, and its maximum over a window goes number by number: a third of a step of a small network. With channels
+together (`torch.channels_last`) neither is so. The arithmetic is the same, to round-off: sums have another order.
 """
 
 from __future__ import annotations
@@ -42,9 +41,8 @@ class ChannelsLastLoop(LoopEngine):
 def _gradients_alike(model: nn.Module) -> Iterator[None]:
     """Order the gradient of a maximum over windows by its values inside the block.
 
-    A network flattens its last maximum, and the gradient comes back in planes. The backward pass of the
-    maximum would rearrange what it makes of it, which is larger. A maximum below another convolution gets its
-    gradient in order: it is left alone from then on, because two hooks a step cost as much as a small layer.
+    A network flattens its last maximum, whose gradient comes back in planes: its backward pass would rearrange
+    what it makes of it, which is larger. Others are left alone: two hooks a step cost as much as a small layer.
     """
     hooks: dict[nn.Module, Any] = {}
     needed: set[nn.Module] = set()

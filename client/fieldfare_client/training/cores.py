@@ -1,10 +1,9 @@
 """`client.workers = "auto"`: one process or one a core, chosen by timing the rounds of this run.
 
-Worker processes take seconds to start, and a small model loses more in handing its rounds over than they
-gain. So a node trains alone until that took `PATIENCE` seconds in all, starts the workers while it goes on,
-and lets them train `TRIALS` rounds once all of them are ready. They stay if they are clearly faster, by the
-wall clock. No round is trained twice for it. Where the nodes of one process train at the same time, what
-counts is the time from the first one's beginning to the last one's end.
+Workers take seconds to start, and a small model loses more in handing its rounds over than they gain. So a
+node trains alone for `PATIENCE` seconds in all, starts them while it goes on, and lets them train `TRIALS`
+rounds once all are ready. They stay if they are clearly faster, by the wall clock; no round is trained twice.
+Of nodes of one process, the time from the first one's beginning to the last one's end counts.
 """
 
 from __future__ import annotations

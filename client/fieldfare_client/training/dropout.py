@@ -24,10 +24,9 @@ def _mix(values: torch.Tensor) -> torch.Tensor:
 class KeyedDropout(nn.Module):
     """Dropout for federated training: the engines swap it in for `nn.Dropout` and its channel-wise kinds.
 
-    Zeroes each element (or each channel) with probability `p` while training, and scales the rest by 1 / (1 -
-    p). The engines set `key` (int64, 0-d) before every step; each use of the module within a step has its own
-    mask. Such a mask cannot be drawn a second time in the backward pass, so activation checkpointing around
-    it is an error.
+    Zeroes each element (or each channel) with probability `p` while training, and scales the rest by 1 / (1 - p).
+    The engines set `key` (int64, 0-d) before every step; each use of the module within a step has its own mask.
+    Activation checkpointing around it is an error: such a mask cannot be drawn again in the backward pass.
 
     Args:
         p: the probability, 0 <= p < 1, else ValueError.

@@ -16,7 +16,7 @@ user's update is a function of another user's data.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
-from fieldfare_client.training.loss_gradient import LONGEST, Recorded
+from fieldfare_client.training.loss_gradient import LONGEST, Operations, Recorded
 from fieldfare_client.training.schedule import BatchSchedule
 
 
@@ -97,10 +97,17 @@ class Engine(ABC):
         self.recorded, longest = Recorded(), min(longest, self.client.batch_size)
         try:
             self.recorded.learn(sizes, longest, train)
+            self.refuse_weights(self.recorded.operations.values())
         except Exception:
             self.recorded = None
             raise
         return longest
+
+    def refuse_weights(self, found: Iterable[Operations]) -> None:
+        """Raise ValueError where one reads the model's weights without being given them: the user before left them."""
+        own = {value.untyped_storage().data_ptr() for value in self.model.parameters() if value.requires_grad}
+        if any(own & operations.kept for operations in found):
+            raise ValueError("the task keeps weights of its model, whose gradient a recorded step would lack")
 
     @abstractmethod
     def updates(self, start: torch.Tensor, chunk: Chunk, out: torch.Tensor) -> None:
@@ -134,9 +141,8 @@ class Group:
 class Batches:
     """A chunk's batches, step by step, on its device. Users with fewer batches are later in the chunk.
 
-    Where the chunk says how many users may train at once (`Chunk.sizes`), there are as many slots: after the
-    users who have a batch come others, who have taken their last step, and dummies with some row of the
-    chunk.
+    Where the chunk says how many users may train at once (`Chunk.sizes`), there are as many slots: after users who
+    have a batch come others, who have taken their last step, and dummies with some row of the chunk.
     """
 
     active: list[int]  # how many users have a batch at each step: the first ones of the chunk
@@ -203,8 +209,7 @@ def spread(value: torch.Tensor, users: int) -> torch.Tensor:
 def own_memory(gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return `gradients` as tensors that can be changed in place.
 
-    Autograd may give two parameters the same tensor (those of `a + b`), or one whose elements share their
-    memory.
+    Autograd may give two parameters the same tensor (those of `a + b`), or one whose elements share memory.
     """
     seen: set[int] = set()
     own = []

@@ -1,17 +1,14 @@
 """How many users may train at once without moving a bit of each other's updates: found out on this machine.
 
-Where presence is secret, who trains is. Then a user's update must have the same bits whoever else is in the
-chunk, in whichever slot, and in a chunk of whichever size. Batched operations are one product a user, but
-nothing promises that their bits do not depend on the size of the batch, or on the place in memory. So nothing
-is assumed:
+Where presence is secret, a user's update must have the same bits whoever else is in the chunk, in whichever
+slot, and in a chunk of whichever size. Nothing promises that the bits of batched operations do not depend on
+the size of the batch, or on the place in memory. So nothing is assumed:
 
-* Chunks have one of few sizes (`ladder`), filled up with dummy users. All chunks that the engine sees are
-  such.
+* All chunks that the engine sees have one of few sizes (`ladder`), filled up with dummy users.
 * Before a size is used for batches of a length, it is tried on this machine (`Isolation.fits`): users of
   made-up rows are trained in it, and again in a chunk of `base` users, in other slots, next to other users,
   of whom some have numbers that are not finite. Every bit must agree.
-* A size that fails is not used. Where `base` itself fails, the loop trains one user at a time, and the log
-  says so.
+* A size that fails is not used. Where `base` itself fails, the loop trains one user at a time; the log says so.
 
 Which users train batched, in batches of which width, follows from each user's own number of rows and from
 what this machine was found to do, never from who else trains. The made-up rows are the task's `prepare` of

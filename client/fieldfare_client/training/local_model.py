@@ -3,9 +3,8 @@
 What a model may have, and who trains it then:
 
 * frozen parameters and constant buffers (`position_ids`, `inv_freq`): every engine;
-* BatchNorm in training mode, or any buffer that training changes: the loop, which trains one user at a time
-  and puts every buffer back before the next. Buffers never travel, so the released model keeps its initial
-  statistics;
+* BatchNorm in training mode, or any buffer that training changes: the loop, which puts every buffer back before
+  the next user. Buffers never travel, so the released model keeps its initial statistics;
 * trained parameters in another dtype than float32: the loop, in that dtype;
 * dropout inside of `nn.LSTM` or of a function: the loop, with torch's generator seeded by (user, round).
 """

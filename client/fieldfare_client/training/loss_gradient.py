@@ -1,19 +1,17 @@
 """The gradient of the task's loss for many users at once, without mapping and recording the loss every step.
 
 `vmap` and autograd call Python for every operation of the loss: for a small model that takes longer than all
-of its matrix products. What they end in is a short list of torch's operations, the same for all batches of
-one shape. So the list of a shape that comes again and again is kept and repeated: the same operations, in the
-same order, with the same bits. Operations that only the value of the loss needs are left out.
+of its matrix products. They end in a short list of torch's operations, the same for all batches of one shape,
+which is kept and repeated with the same bits. Operations that only the value of the loss needs are left out.
 
-A list holds for a loss that is a function of outputs and targets. `vmap` refuses a loss that draws random
-numbers or branches on values; one that reads something else may change at any time. So a list is not used
-before it has given the gradient of another batch, bit for bit. From then on the loss is called with one user's
-batch of every chunk, and compared with the list of that. After a difference the engine repeats nothing any
-more. Isolation stays: an operation that `vmap` has made mixes no users.
+A list holds for a loss that is a function of outputs and targets. So it is not used before it has given the
+gradient of another batch, bit for bit. Then the loss is called with one user's batch of every chunk, and
+compared with the list of that. After a difference the engine repeats nothing any more. Isolation stays: an
+operation that `vmap` has made mixes no users; rules of a task's own for it are refused, as is Python that reads
+numbers, memory that nobody wrote, or any other's that may be written.
 
-Where no Python of a task may see two users, it sees none: the lists are made once, of made-up batches, and users
-train on torch's operations alone. Of a stack of linear layers that is the loss (`SealedLoss`), of any other
-model the whole gradient of a step (`Recorded`).
+Where no Python of a task may see two users, it sees none: lists are made once, of made-up batches. Of a stack of
+linear layers that is the loss (`SealedLoss`), of any other model the whole gradient of a step (`Recorded`).
 """
 
 from __future__ import annotations
@@ -29,10 +27,13 @@ from functools import cached_property, lru_cache, partial
 from typing import Any, TypeAlias
 
 import torch
+from torch._functorch.autograd_function import custom_function_call
 from torch.func import vmap
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fieldfare_client.training.local_model import same_numbers
+from fieldfare_client.training.recurrent import RULES
 
 # Outputs and targets of one user's batch -> the loss of each example.
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -98,14 +99,9 @@ class LossGradient:
         return found if equal else None
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the gradient of every user's mean loss at `outputs`.
+        """Return the gradient of every user's mean loss at `outputs`, (users, rows, ...), as many rows of each.
 
-        Args:
-            outputs: (users, rows, ...), as many rows of every user.
-            targets: (users, rows, ...).
-
-        Returns:
-            As `outputs`. The caller must not change it.
+        It has the shape of `outputs`, and the caller must not change it. targets: (users, rows, ...).
         """
         if not self._constant:
             return self._eager(outputs, targets)
@@ -136,9 +132,7 @@ class LossGradient:
 class SealedLoss(LossGradient):
     """The gradients of a loss that sees no user: recorded once on made-up batches, and never called again.
 
-    So nothing that its Python keeps can reach a user from another. What is repeated are torch's own
-    operations; they draw nothing and change no tensor but their own. How often the loss is called, and on
-    what, depends on no user.
+    So nothing that its Python keeps reaches a user, and no user decides how often it is called, and on what.
 
     Args:
         loss: the task's.
@@ -148,7 +142,7 @@ class SealedLoss(LossGradient):
     def __init__(self, loss: Loss, rows: int) -> None:
         super().__init__(loss)
         self.rows = rows
-        self._of_rows: dict[int, _AnyUsers] = {}  # by rows of a batch
+        self.of_rows: dict[int, _AnyUsers] = {}  # by rows of a batch
 
     def seal(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
         """Record every length of batch, from made-up outputs and targets of one user's one row, (1, 1, ...).
@@ -165,24 +159,23 @@ class SealedLoss(LossGradient):
             if (found := self._record(*make_up(max(TRIED), rows))) is None:
                 raise ValueError("the gradient is more than torch's operations on outputs and targets")
             recorded[rows] = found
-        self._of_rows = recorded
+        self.of_rows = recorded
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if not self._of_rows:
+        if not self.of_rows:
             self.seal(torch.zeros_like(outputs[:1, :1]), torch.ones_like(targets[:1, :1]))
         users, rows = outputs.shape[:2]
-        return self._of_rows[rows](users).repeat(outputs.contiguous(), targets.contiguous())[0]
+        return self.of_rows[rows](users).repeat(outputs.contiguous(), targets.contiguous())[0]
 
 
 class Recorded:
     """Gradients by a function that sees no user: torch's operations, which are recorded on made-up users alone.
 
-    The operations draw nothing and change no tensor but their own, so nothing that the function's Python keeps can
-    reach a user from another. How often it is called, and on what, depends on no user.
+    So nothing that its Python keeps reaches a user, and no user decides how often it is called, and on what.
     """
 
     def __init__(self) -> None:
-        self._operations: dict[tuple[int, int], Operations] = {}  # by users, and rows of each one's batch
+        self.operations: dict[tuple[int, int], Operations] = {}  # by users, and rows of each one's batch
         self._learning = False
 
     def learn(self, sizes: Sequence[int], longest: int, train: Callable[[int, int], object]) -> None:
@@ -208,11 +201,11 @@ class Recorded:
 
         Raises ValueError as `learn`, and where no batches of so many users and rows were recorded.
         """
-        known = self._operations.get((users, rows))
+        known = self.operations.get((users, rows))
         if self._learning and known is None:
             found = record(function, *given, turned=False)
             if found is not None and len(found.calls) <= CALLS:
-                known = self._operations[users, rows] = found.folded()
+                known = self.operations[users, rows] = found.folded()
         elif self._learning and known is not None:
             gradients = function(*given)
             with _as_recorded():
@@ -351,7 +344,12 @@ _aten = torch.ops.aten
 # Softmax along an axis and its gradient, which are done in columns along a `NARROW` last one.
 _TURNED = {_aten._softmax.default, _aten._softmax_backward_data.default}
 _TURNED |= {_aten._log_softmax.default, _aten._log_softmax_backward_data.default}
-_MOVING = {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"}
+# Their numbers are whatever was in that memory, such as another user's: zeros instead.
+_EMPTY = {_aten.empty.memory_format, _aten.empty_like.default, _aten.empty_strided.default}
+_EMPTY |= {_aten.new_empty.default, _aten.new_empty_strided.default, _aten.empty_permuted.default}
+# By which Python reads numbers or memory, and no operation tells.
+_READS = {"tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__", "__deepcopy__", "__reduce_ex__"}
+_READS |= {"data_ptr", "storage", "untyped_storage", "_typed_storage", "storage_offset"}
 _ATTENTION = _aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
@@ -363,14 +361,37 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # They keep every tensor alive, so that no two have one id.
         self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
         self.turned = turned
+        self.where: list[tuple[torch.Tensor, int]] | None = None  # of each tensor, wherever it occurs, its memory then
 
     def do(self, operation: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         result = operation(*arguments, **keywords)
         self.calls.append((operation, arguments, keywords, result))
+        if self.where is not None:
+            with torch._C.DisableTorchFunction():
+                self.where += [(part, _memory(part)) for part in _tensors([arguments, keywords, result])]
         return result
 
 
+class _Watch(TorchFunctionMode):
+    """Notes what no operation tells: Python that reads numbers, or that is given all users at once, by a rule of its
+    own for `vmap` or because it unwraps them (`bare`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found, self.bare = False, list[torch.Tensor]()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        ruled = func is custom_function_call and not (args[0].generate_vmap_rule or args[0] in RULES)
+        self.found |= ruled or getattr(func, "__name__", "") in _READS
+        if torch._C._are_functorch_transforms_active():
+            wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+            self.bare += [part for part in _tensors([args, kwargs]) if not wrapped(part)]
+        return func(*args, **(kwargs or {}))
+
+
 def _note(recorder: _Recorder, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    if func in _EMPTY:
+        func = partial(_blank, func)
     if not recorder.turned or func not in _TURNED:
         return recorder.do(func, *args, **(kwargs or {}))
     *tensors, axis, kind = args
@@ -409,8 +430,16 @@ def record(
         turned: as `_Recorder`'s.
     """
     given = tuple(map(_ordinary, given))
-    with _Recorder(turned) as recorder:
+    with _Recorder(turned) as recorder, _Watch() as watch:
+        recorder.where = []
         found = function(*given)
+    users = set(map(id, given))  # what is made of them, too
+    for _, arguments, keywords, result in recorder.calls:
+        users.update(map(id, _tensors(result if users.intersection(map(id, _tensors([arguments, keywords]))) else ())))
+    # A tensor that was given other memory is not what an operation made.
+    moved = any(_memory(part) != then for part, then in recorder.where)
+    if watch.found or moved or users.intersection(map(id, watch.bare)):
+        return None
     return _operations(recorder, given, [found] if isinstance(found, torch.Tensor) else found)
 
 
@@ -430,7 +459,7 @@ def _operations(
     def place(value: object) -> int:
         if isinstance(value, torch.Tensor) and id(value) in places:
             return places[id(value)]
-        if isinstance(value, list) and _holds_tensor(value):
+        if isinstance(value, list) and _tensors(value):
             calls.append(_Call(lambda *parts: list(parts), tuple(map(place, value)), {}, made := put(None, value)))
             return made
         if isinstance(value, torch.Tensor):  # the task's own, such as weights of classes
@@ -442,11 +471,12 @@ def _operations(
         results = list(result) if isinstance(result, (tuple, list)) else [result]
         taken = [part for value in arguments for part in (value if isinstance(value, list) else [value])]
         others = *taken, *keywords.values()
-        hidden = any(map(_holds_tensor, (part for part in others if type(part) not in PLAIN)))
+        odder = [part for part in others if type(part) not in PLAIN]
+        hidden = any(isinstance(part, torch.UntypedStorage) or _tensors(part) for part in odder)
         tensors = [part for part in results if part is not None]
         odd = not tensors or any(type(part) not in PLAIN for part in tensors)
         foreign = getattr(operation, "namespace", "aten") != "aten"
-        if hidden or odd or foreign or _draws(operation, arguments) or _averages(operation, arguments):
+        if hidden or odd or foreign or _draws(operation, arguments) or _averages(operation, arguments, keywords):
             return None
         used, names = tuple(map(place, (*arguments, *named.values()))), set[int | None]()
         if (schema := getattr(operation, "_schema", None)) is not None and schema.is_mutable:
@@ -492,13 +522,16 @@ def _draws(operation: Any, arguments: Sequence[Any]) -> bool:
     return not quiet and torch.Tag.nondeterministic_seeded in getattr(operation, "tags", ())
 
 
-def _averages(operation: Any, arguments: Sequence[Any]) -> bool:
-    """Return whether an operation moves averages that it is given, which its schema does not say."""
-    return (
-        getattr(operation, "_schema", None) is not None
-        and operation._schema.name in _MOVING
-        and arguments[3] is not None
-    )
+def _averages(operation: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:
+    """Return whether an operation is given averages, which it may move though its schema does not say so."""
+    names = [argument.name for argument in operation._schema.arguments] if hasattr(operation, "_schema") else []
+    named = {**dict(zip(names, arguments, strict=False)), **keywords}
+    return any(name.startswith("running_") and value is not None for name, value in named.items())
+
+
+def _blank(operation: Any, *arguments: Any, **keywords: Any) -> torch.Tensor:
+    blank: torch.Tensor = operation(*arguments, **keywords)
+    return blank.zero_()
 
 
 def _memory(values: torch.Tensor) -> int:
@@ -538,5 +571,8 @@ def _resized(few: Operations, many: Operations, users: int) -> Operations:
     return replace(few, values=list(map(read, few.values, many.values))).folded()
 
 
-def _holds_tensor(value: object) -> bool:
-    return isinstance(value, torch.Tensor) or (isinstance(value, (list, tuple)) and any(map(_holds_tensor, value)))
+def _tensors(value: object) -> list[Any]:
+    if isinstance(value, (list, tuple, dict)):
+        parts = value.values() if isinstance(value, dict) else value
+        return list(itertools.chain.from_iterable(map(_tensors, parts)))
+    return [value] if isinstance(value, torch.Tensor) else []

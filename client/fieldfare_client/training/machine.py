@@ -48,10 +48,8 @@ def keep_freed_memory() -> bool:
     """Let the allocator keep up to `KEPT_BYTES` of freed memory, for this process and for good; whether it
     does now.
 
-    The arrays of a chunk are some MB each. glibc takes such arrays from the system and gives them back every
-    time, and the system hands out every page of them empty: a third of a round of a small model. Only glibc
-    is asked, and only where the environment does not already say what it should do (`MALLOC_...`,
-    `GLIBC_TUNABLES`).
+    glibc would give arrays of some MB back every time, and the system hands out every page of them empty: a
+    third of a round of a small model. Only glibc is asked, where the environment says nothing (`MALLOC_...`).
     """
     if any(name == "GLIBC_TUNABLES" or name.startswith("MALLOC_") for name in os.environ):
         return False

@@ -1,14 +1,12 @@
-"""What a task measures of users on a model, before they train on it: the metrics that ride beside their
-updates.
+"""What a task measures of users on a model before they train: the metrics that ride beside their updates.
 
 A user's number is the mean of the measure over the user's own first rows, cut to its bounds and centred; no
 other user's rows decide it. Users are measured together, each row in a batch of its own (`torch.func.vmap`),
 unless presence is secret, or the model or the measure cannot be mapped: then one user after another. A user
 without rows, or whose measure fails or is not finite, contributes zero, which is the middle of the range.
 
-Whether a stack of linear layers is `correct`, as every task has it, needs no Python of the task: the layers take
-rows one by one, so they are one batch, or, where presence is secret, a batch a user; what is rounded nowhere,
-the comparison and the mean, is done for all users at once.
+Whether a stack of linear layers is `correct` needs no Python of the task: rows are one batch, or, where presence
+is secret, a batch a user; what is rounded nowhere, the comparison and the mean, is done for all users at once.
 """
 
 from __future__ import annotations
@@ -81,8 +79,7 @@ class Measures:
         Args:
             point: the model's trained parameters, flat float32 (d,).
             users: indices into `table`.
-            ready: the inputs and targets of all rows of `users`, in their order, where they are prepared
-                already.
+            ready: the inputs and targets of all rows of `users`, in their order, where they are prepared.
         """
         self._sent, self._loaded = list(self._schema.split(point).values()), False
         whole = table.sizes_of(users)

@@ -1,9 +1,8 @@
 """`nn.LSTM` of many users at once, with the backward pass written out.
 
-`torch.func.vmap` takes an LSTM apart into the operations of every time step, and its backward pass then makes
-the gradient of the recurrent weights, as large as the weights, at every step. Here that gradient is one
-product over all steps. The arithmetic is `nn.LSTM`'s (its gates in the order i, f, g, o), to round-off. Every
-tensor below has an axis of users, and no operation mixes two users.
+`torch.func.vmap` takes an LSTM apart into the operations of every time step, each with a gradient as large as the
+recurrent weights. Here that is one product over all steps. The arithmetic is `nn.LSTM`'s (its gates in the order
+i, f, g, o), to round-off. Every tensor below has an axis of users, and no operation mixes two users.
 """
 
 from __future__ import annotations
@@ -19,18 +18,10 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 def _forward(inputs: torch.Tensor, into: torch.Tensor, across: torch.Tensor, bias: torch.Tensor) -> Tensors:
-    """Run a layer from a state of zeros.
+    """Run a layer from zeros: `inputs` (steps, users, rows, in), weights (users, 4 hidden, in or hidden).
 
-    Args:
-        inputs: (steps, users, rows, in).
-        into: weights of the inputs, (users, 4 hidden, in).
-        across: weights of the state, (users, 4 hidden, hidden).
-        bias: (users, 4 hidden).
-
-    Returns:
-        Outputs (steps, users, rows, hidden), the last cell (users, rows, hidden), cells like outputs, and the
-            activated
-        gates (steps, users, rows, 4 hidden).
+    Returns outputs (steps, users, rows, hidden), the last cell (users, rows, hidden), cells like outputs, and
+    the activated gates (steps, users, rows, 4 hidden).
     """
     steps, users, rows, _ = inputs.shape
     hidden = across.shape[2]
@@ -181,6 +172,9 @@ class _LayerBackward(torch.autograd.Function):
     @staticmethod
     def vmap(info: object, in_dims: tuple[int | None, ...], *tensors: torch.Tensor) -> object:
         return _mapped("backward", info, in_dims, tensors)
+
+
+RULES = {_Layer, _LayerBackward}  # their `vmap` mixes no users
 
 
 def _run(module: nn.LSTM, whole: Callable[..., object], inputs: torch.Tensor, hx: object = None) -> object:

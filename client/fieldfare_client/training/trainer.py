@@ -6,15 +6,13 @@ What invariant I4 needs of a node, and how it holds whatever the task's code doe
 * *Isolation.* The task's code sees one user at a time. `prepare` is called with the rows of one user; engines
   map the loss over users; what a model changes besides its parameters is put back between users
   (`local_model`). No user's update is a function of another user's data.
-* *Failures.* A user whose training raises, or whose update is not finite, contributes zero and counts. It
-  costs no other user their place, and does not change a bit of their updates: the chunk is trained again in
-  the same shape, with copies of another user's row in the place of the failing user's.
+* *Failures.* A user whose training raises, or whose update is not finite, contributes zero and counts. No bit
+  of another's changes: the chunk is trained again in the same shape, with copies of another user's row.
 * *Choice.* No user's data decide which engine trains the others: it is one that trains made-up rows. Users whom
   `prepare` gives rows of another shape train in the loop.
-* *Presence.* The rounding of a batched product may depend on the number of users in the batch. Where presence
-  is secret that number is. So `isolated` trains users together only in chunks of which this machine was seen
-  to give every user the same bits whoever else is in them (`isolation`), and every other user alone. A user's
-  own rows decide which.
+* *Presence.* The rounding of a batched product may depend on the number of users in the batch, which may be
+  secret. So `isolated` trains users together only in chunks of which this machine was seen to give every user
+  the same bits whoever else is in them (`isolation`), and others alone. A user's own rows decide which.
 """
 
 from __future__ import annotations
@@ -418,21 +416,15 @@ class Trainer:
         little = alone and not batched.layers and (weights or most < BASE["cpu"])
         if most < 2 or little or (slow and engine == "auto"):
             return Apart(loop, alone=alone)
-        work_is = (*self._identity, self._sealed)
+        work_is = (*self._identity, self._sealed and object())
         make = partial(Isolation, partial(self._run, batched), row, start, self.client, most, work_is)
         return Apart(loop, batched, make(), make(wide=True), alone=alone)
 
     def _train_chunk(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
     ) -> list[tuple[torch.Tensor, Sequence[float] | None]]:
-        """Train a chunk of users; count in `failures` those who contribute zero.
-
-        Returns:
-            Each query's combination of the updates, float32 (users, d), finite and clipped, with what clipping counted.
-
-        Raises:
-            torch.OutOfMemoryError: the device holds fewer users at once.
-        """
+        """Return each query's combination of users' updates, float32 (users, d), finite and clipped, with what
+        clipping counted; count in `failures` who contributes zero. OutOfMemoryError: the device holds fewer."""
         self._measured = None
         try:
             chunk = self._gather(work, users, width=width)
@@ -455,10 +447,7 @@ class Trainer:
     def _train_each(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
     ) -> list[torch.Tensor]:
-        """Train users one after another, since `engine` raised for them together.
-
-        Returns what `_train_chunk` does; isolated users have the same bits.
-        """
+        """Do as `_train_chunk`, one user after another, since `engine` raised for all: with their bits."""
         combined = [torch.zeros(len(users), self.schema.numel, device=self.device) for _ in work.weights]
         for place in range(len(users)):
             alone, updates = users[place : place + 1], combined[:0]
@@ -505,10 +494,9 @@ class Trainer:
         return True
 
     def _gather(self, work: _Work, users: NDArray[np.int64], failing: Collection[int] = (), width: int = 0) -> Chunk:
-        """Prepare the rows of `users`, one user at a time.
+        """Prepare the rows of `users`, one user at a time; copies of another's in those of the `failing` (places).
 
-        In the place of each row of the `failing` users (places in `users`) stands a copy of another user's
-        row: the shape of the batch is the same, and with it every bit of the other users' updates.
+        So the shape of the batch is the same, and with it every bit of the other users' updates.
         """
         rows = work.table.rows(users, self.device)
         keys = user_keys(rows.users, self.seed, work.at_round)

@@ -1,12 +1,9 @@
 """Several single-threaded processes that train one cohort together.
 
-One thread each, because threads that share a core wait for each other: on a busy machine two OpenMP threads
-take ten times as long as one. Models and sums travel through memory-mapped files (on a RAM disk, where the
-system has one), and every worker maps the users' rows itself.
-
+One thread each: on a busy machine two OpenMP threads take ten times as long as one. Models and sums travel
+through memory-mapped files (on a RAM disk, where there is one), and every worker maps the users' rows itself.
 Nodes of one process share the workers: each thread that calls `train` has a cohort there, as long as a worker
-would idle without it or only one other cohort is there. So no worker waits while one node's sum is added and
-the next node's cohort is written.
+would idle without it or only one other cohort is there. So none waits while one node's sum is added.
 """
 
 from __future__ import annotations
