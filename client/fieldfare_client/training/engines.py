@@ -104,7 +104,7 @@ class Engine(ABC):
         return longest
 
     def refuse_weights(self, found: Iterable[Operations]) -> None:
-        """Raise ValueError where one reads the model's weights without being given them: the user before left them."""
+        """Raise ValueError where one reads weights that it is not given: the user before left them."""
         own = {value.untyped_storage().data_ptr() for value in self.model.parameters() if value.requires_grad}
         if any(own & operations.kept for operations in found):
             raise ValueError("the task keeps weights of its model, whose gradient a recorded step would lack")

@@ -19,8 +19,7 @@ Weights = list[torch.Tensor]  # all parameters of the model, in the order of its
 
 # Of each activation: forward, and (gradient at its output, output) -> gradient at its input.
 ACTIVATIONS: dict[
-    type[nn.Module],
-    tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]],
+    type[nn.Module], tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
 ] = {
     nn.ReLU: (torch.relu, lambda gradient, y: torch.ops.aten.threshold_backward(gradient, y, 0.0)),
     nn.Tanh: (torch.tanh, torch.ops.aten.tanh_backward),

@@ -373,8 +373,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Watch(TorchFunctionMode):
-    """Notes what no operation tells: Python that reads numbers, or that is given all users at once, by a rule of its
-    own for `vmap` or because it unwraps them (`bare`)."""
+    """Notes what no operation tells: Python that reads numbers, or has all users by a rule for `vmap` or `bare`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -523,7 +522,7 @@ def _draws(operation: Any, arguments: Sequence[Any]) -> bool:
 
 
 def _averages(operation: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:
-    """Return whether an operation is given averages, which it may move though its schema does not say so."""
+    """Return whether an operation is given averages, which it may move without saying so in its schema."""
     names = [argument.name for argument in operation._schema.arguments] if hasattr(operation, "_schema") else []
     named = {**dict(zip(names, arguments, strict=False)), **keywords}
     return any(name.startswith("running_") and value is not None for name, value in named.items())

@@ -423,8 +423,10 @@ class Trainer:
     def _train_chunk(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
     ) -> list[tuple[torch.Tensor, Sequence[float] | None]]:
-        """Return each query's combination of users' updates, float32 (users, d), finite and clipped, with what
-        clipping counted; count in `failures` who contributes zero. OutOfMemoryError: the device holds fewer."""
+        """Return each query's combination of updates, float32 (users, d), clipped, and what clipping counted.
+
+        Counts in `failures` who contributes zero. Raises torch.OutOfMemoryError: the device holds fewer users.
+        """
         self._measured = None
         try:
             chunk = self._gather(work, users, width=width)
@@ -447,7 +449,7 @@ class Trainer:
     def _train_each(
         self, engine: Engine, work: _Work, users: NDArray[np.int64], width: int, failures: Counter[str]
     ) -> list[torch.Tensor]:
-        """Do as `_train_chunk`, one user after another, since `engine` raised for all: with their bits."""
+        """Do as `_train_chunk`, one user after another, since `engine` raised for all."""
         combined = [torch.zeros(len(users), self.schema.numel, device=self.device) for _ in work.weights]
         for place in range(len(users)):
             alone, updates = users[place : place + 1], combined[:0]
@@ -494,7 +496,7 @@ class Trainer:
         return True
 
     def _gather(self, work: _Work, users: NDArray[np.int64], failing: Collection[int] = (), width: int = 0) -> Chunk:
-        """Prepare the rows of `users`, one user at a time; copies of another's in those of the `failing` (places).
+        """Prepare the rows of `users`, one user at a time; copies of another's for the `failing` (places).
 
         So the shape of the batch is the same, and with it every bit of the other users' updates.
         """
