@@ -1,6 +1,6 @@
 """Work in a copy-on-write child of this process: what it changes in memory ends with it.
 
-Each child begins at the same memory, where nobody has trained. So a user's training that runs in one cannot
+Each child begins at memory in which no Python of a loop or task has seen a user. So a user's training in one cannot
 reach the next user's by anything that a process holds: module globals, optimizers, generators, caches,
 settings of torch, the environment, memory that processes share. **Not kept apart** is what lies outside of
 memory: files, the network, databases, other processes and a GPU.

@@ -46,7 +46,7 @@ from fieldfare_client.training.wide_input import InputLayer, OwnInputLayer, pays
 ALIGNED = 64
 # Weights of a first layer that is not copied for isolated users either: fewer cost less than products of their own.
 WIDE = 50_000
-SHORT = 16  # rows of a batch up to which sealed steps are mapped: longer ones gain little, and take long to record
+SHORT = 16  # rows of a batch up to which sealed steps are mapped: longer ones gain little
 # (step, the weights of the users who have a batch) -> their gradients; None where the step is taken already.
 Gradients = Callable[[int, Weights], Sequence[torch.Tensor] | None]
 

@@ -43,7 +43,7 @@ log = logging.getLogger("fieldfare.client")
 BASE = {"cpu": 16, "cuda": 64}  # users of the chunk that all others are compared with
 # Rows up to which all batches are as wide as the plan's: a padded batch costs less than a chunk of its own.
 WIDEST = 32
-SLOW = 0.1  # CPU seconds of two steps from which the loop is not sealed: it would save a user 30 ms, and take long
+SLOW = 0.1  # CPU seconds of two steps from which the loop is not sealed: a child costs 30 ms
 WIDE = 1 << 32  # added to the width of batches in chunks whose first layer is not copied
 # What this process has found, by work and (slots, width, count).
 FOUND: dict[Hashable, dict[tuple[int, int, int], bool]] = {}
@@ -262,7 +262,7 @@ class Apart:
                 log.info("each user trains in a process of its own: %s", error)
 
     def here(self, rows: int) -> bool:
-        """Return whether a user with `rows` rows trains in this process: on operations that were recorded before."""
+        """Return whether a user with `rows` rows trains in this process, on recorded operations."""
         return self.width(rows) > 0 or min(rows, self.loop.client.batch_size) <= self._longest
 
     def width(self, rows: int) -> int:

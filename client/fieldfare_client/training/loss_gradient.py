@@ -40,7 +40,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 _AnyUsers: TypeAlias = "Callable[[int], Operations]"  # by the number of users
 
 OFTEN = 3  # batches of a layout after which its operations are recorded
-CALLS = 4096  # operations of a step that is recorded, at most: more would take minutes to record for all lengths
+CALLS = 4096  # operations of a step that is recorded, at most: more would take minutes
 MOST = 64  # layouts, and numbers of users of each, whose operations are kept, at most
 # Users of the two batches of each length that a sealed loss is recorded on: in what differs, their number is read.
 FEW, MANY = 3, 5
@@ -221,7 +221,7 @@ class Recorded:
 
 @contextmanager
 def _as_recorded() -> Iterator[None]:
-    """Run torch's operations as autograd does: what an LSTM keeps for its gradient is kept, and nothing is recorded."""
+    """Run torch's operations as autograd does: an LSTM keeps what its gradient needs."""
     with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
         yield
 
