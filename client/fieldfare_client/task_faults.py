@@ -48,7 +48,7 @@ def own_frames(cause: BaseException | None) -> TracebackType | None:
 
 
 def fault_of(error: Exception) -> Faulty | None:
-    """Return `error` as a task's fault: itself, or what a file of no package raised; None for any other."""
+    """Return `error` as a task's fault where it is one, or where a file outside of packages raised it; else None."""
     frames = None if isinstance(error, FieldfareError) else own_frames(error)
     if frames is None or frames.tb_frame.f_code.co_filename.startswith(_INSTALLED):
         return error if isinstance(error, Faulty) else None

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
 
 SIZES = (12, 5, 9, 12, 1, 7, 12, 12, 3, 10, 12, 4, 12, 12, 12, 8, 12, 12, 2, 6)
 KEPT: dict[str, Any] = {}
-"""Where the models below keep what they should not."""
+"""What the models below keep between users, and should not."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def clear() -> None:
 
 
 class Net(nn.Module):
-    """A skip connection, so that it is no stack of layers."""
+    """A model with a skip connection: no stack of layers, whose backward pass would be written out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -448,7 +448,7 @@ def trainer_of(task: Task, client: ClientSpec, apart: bool = False) -> Train:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One for each child that was asked."""
+    """A list that gets an entry for each child that trains a user."""
     found, ask = list[int](), forked.ask
 
     def counted(work: Callable[[], forked.Answer], **rest: Any) -> forked.Answer:

@@ -10,8 +10,8 @@ compared with the list of that. After a difference the engine repeats nothing an
 operation that `vmap` has made mixes no users; rules of a task's own for it are refused, as is Python that reads
 numbers, memory that nobody wrote, or any other's that may be written.
 
-Where no Python of a task may see two users, it sees none: lists are made once, of made-up batches. Of a stack of
-linear layers that is the loss (`SealedLoss`), of any other model the whole gradient of a step (`Recorded`).
+Where a task's Python must not see two users, it sees none: lists are made once, of made-up batches. For a stack of
+linear layers a list holds the loss (`SealedLoss`), for any other model the whole gradient of a step (`Recorded`).
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ Which noise no copy can repeat
     from fresh bits and from the sum that the round releases, once that sum is final: two sums never share a
     row, even where the fresh bits repeat.
 
-How far the tail is right Map 3: to a factor 1 +- 2^-79 / p at probability p; the largest number is 13.7. Box
+How far the tail is right
+    Map 3: to a factor 1 +- 2^-79 / p at probability p; the largest number is 13.7. Box
     and Muller: the radius is sqrt(-2 ln U) with U on a grid of 2^-62, kept to full *relative* float precision
     next to 0. A tail of probability p is therefore off by at most 2^-62 / p relatively: 0.02 % at p = 1e-15.
     The largest number that can come out is 9.35. (With 32-bit uniforms the tail ends at 6.7.) In the centre
