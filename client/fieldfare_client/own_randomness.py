@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from ctypes import string_at
+from functools import cache, partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,18 +18,48 @@ from fieldfare.lazily import has_torch, torch
 _MT19937_BYTES = 4 * (624 + 1)  # words, and the place of the next, in numpy's `mt19937_state`
 
 
+def _matmul_precision() -> str | None:
+    """Return the older setting of the precision of products; None where the newer one (`_PRECISE`) has been used.
+
+    torch then refuses to tell: its own advice is to use the newer one alone.
+    """
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
+
+
+def _attribute(place: str, name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    owner = attrgetter(place)(torch)
+    return partial(getattr, owner, name), partial(setattr, owner, name)
+
+
+# Where torch says how products of float32 are computed, the whole first: what it leaves open, its parts take over.
+_PRECISE = (
+    *("", ".cudnn", ".cudnn.conv", ".cudnn.rnn", ".cuda.matmul"),
+    *(".mkldnn", ".mkldnn.matmul", ".mkldnn.conv", ".mkldnn.rnn"),
+)
+
+
+@cache
 def _settings() -> tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]:
     """Return torch's settings of a process that change what training computes: (read, write)."""
-    cudnn = torch.backends.cudnn
+    precise = _PRECISE if hasattr(torch.backends, "fp32_precision") else ()  # since torch 2.9
     return (
         (torch.get_default_dtype, torch.set_default_dtype),
         (torch.get_default_device, torch.set_default_device),
         (torch.get_num_threads, torch.set_num_threads),
-        (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+        (_matmul_precision, torch.set_float32_matmul_precision),
         (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-        (lambda: cudnn.benchmark, lambda value: setattr(cudnn, "benchmark", value)),
-        (lambda: cudnn.deterministic, lambda value: setattr(cudnn, "deterministic", value)),
+        _attribute("backends.cudnn", "benchmark"),
+        _attribute("backends.cudnn", "deterministic"),
+        *(_attribute(f"backends{place}", "fp32_precision") for place in precise),
     )
+
+
+def settings() -> tuple[object, ...]:
+    """Return what torch's settings of this process are that change what training computes."""
+    return tuple(read() for read, _ in _settings())
 
 
 def uses_cuda() -> bool:
@@ -87,7 +119,7 @@ def _torchs(key: int) -> Iterator[None]:
             yield
     finally:
         for read, write, before in settings:
-            if read() != before:
+            if before is not None and read() != before:
                 write(before)
         torch.set_rng_state(tensors)
         if devices:

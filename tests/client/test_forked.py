@@ -237,6 +237,7 @@ LOOPS: dict[str, Callable[[nn.Module, str], None]] = {
     "environment": with_environment,
     "torch's threads": setting(lambda: torch.set_num_threads(1)),
     "torch's default dtype": setting(lambda: torch.set_default_dtype(torch.float64)),
+    "precision of products": setting(lambda: setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16")),
     "a patched function": with_a_patch,
     "attribute of another module": module_of_a_package,
     "a shared number": shared_number,
@@ -295,6 +296,7 @@ PUT_BACK = {
     "hook",
     "torch's threads",
     "torch's default dtype",
+    "precision of products",
 }
 """What `ff.private` puts back between users of one process."""
 

@@ -542,6 +542,42 @@ def test_auto_falls_back_where_vmap_cannot_follow() -> None:
     assert not cohort.failures
 
 
+class Penalised(Toy):
+    """A penalty on all parameters of the model, which the task keeps; `by_value`: one without a gradient."""
+
+    def __init__(self, model: str, by_value: bool = False) -> None:
+        super().__init__(model)
+        self.by_value = by_value
+
+    def build_model(self) -> nn.Module:
+        self.kept = super().build_model()
+        return self.kept
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        size = sum(value.square().sum() for value in self.kept.parameters())
+        losses = super().loss(outputs, targets)
+        return losses * size.detach() if self.by_value else losses + size
+
+
+@pytest.mark.parametrize("engine", ["auto", "batched"])
+@pytest.mark.parametrize("by_value", [False, True])
+@pytest.mark.parametrize("model", ["mlp", "convolutional", "lstm", "dropout"])
+def test_a_loss_that_keeps_the_model_trains_each_users_own_weights(
+    model: str, by_value: bool, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    KNOWN.clear()
+    task = Penalised(model, by_value)
+    point, table, users = start(task), task.users(), np.arange(9)
+    train = Trainer(task, ClientSpec(engine=engine, epochs=2, learning_rate=0.01), clip).train
+    found = [train([point], [1.0], table, users, at_round=0).update for _ in range(2)]
+    task = Penalised(model, by_value)
+    train = Trainer(task, ClientSpec(engine="loop", epochs=2, learning_rate=0.01), clip).train
+    expected = train([point], [1.0], table, users, at_round=0).update
+    for update in found:
+        torch.testing.assert_close(update, expected, rtol=1e-5, atol=1e-6)
+    assert "users train one at a time: the task reads its model's weights" in caplog.text
+
+
 class LeftOut(Toy):
     """Rows of one class have no loss. A batch may have no other rows."""
 

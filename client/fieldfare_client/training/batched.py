@@ -37,7 +37,7 @@ from fieldfare_client.training.engines import (
 )
 from fieldfare_client.training.layers import Destination, Layer, Linear, Weights, backpropagate, layers_of
 from fieldfare_client.training.local_model import Buffers
-from fieldfare_client.training.loss_gradient import FEW, LONGEST, LossGradient, SealedLoss
+from fieldfare_client.training.loss_gradient import FEW, LONGEST, LossGradient, SealedLoss, reads
 from fieldfare_client.training.recurrent import mapped_recurrence
 from fieldfare_client.training.schedule import BatchSchedule, step_keys, steps_of
 from fieldfare_client.training.wide_input import InputLayer, OwnInputLayer, pays
@@ -83,6 +83,23 @@ class BatchedEngine(Engine):
         train(1, 1)
         self.refuse_weights(found(FEW) for found in sealed.of_rows.values())
         return sealed.rows
+
+    def keeps_weights(self, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
+        """Return whether model or loss reads weights of the model itself, in place of those of each user.
+
+        As a penalty on all parameters does that the loss adds: mapped over users, its gradient would be missing.
+
+        Args:
+            inputs: of one made-up row, (1, ...).
+            targets: likewise.
+        """
+        own = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+        users, key = (
+            {name: value.detach().clone() for name, value in own.items()},
+            inputs.new_zeros((), dtype=torch.int64),
+        )
+        with torch.no_grad(), mapped_recurrence(self.model):
+            return reads(lambda: self._mean_loss(users, inputs, targets, key), own.values())
 
     def gains(self, rows: int) -> bool:
         """Return whether users with `rows` rows gain by others: a short batch that is mapped costs a long one."""

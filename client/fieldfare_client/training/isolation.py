@@ -9,6 +9,7 @@ the size of the batch, or on the place in memory. So nothing is assumed:
   made-up rows are trained in it, and again in a chunk of `base` users, in other slots, next to other users,
   of whom some have numbers that are not finite. Every bit must agree.
 * A size that fails is not used. Where `base` itself fails, the loop trains one user at a time; the log says so.
+* What was found holds for torch's settings as they were then. Once they change in a run, users train alone.
 
 Which users train batched, in batches of which width, follows from each user's own number of rows and from
 what this machine was found to do, never from who else trains. The made-up rows are the task's `prepare` of
@@ -64,7 +65,7 @@ class Isolation:
         start: a model to train from, float32 (d,).
         client: the local training of the plan.
         most: the most users of a chunk, at least 2.
-        work: what the answers hold for: model, settings and device.
+        work: what the answers hold for: model, plan, device and torch's settings; None for this object alone.
         wide: whether the first layer is not copied (`Chunk.wide`).
     """
 
@@ -75,7 +76,7 @@ class Isolation:
         start: torch.Tensor,
         client: ClientSpec,
         most: int,
-        work: Hashable,
+        work: Hashable | None,
         wide: bool = False,
     ) -> None:
         self._updates, self._rows, self._most, self._wide = updates, rows, most, wide
@@ -88,7 +89,8 @@ class Isolation:
         self.base = base if base <= most else 2
         self.only: Collection[int] = ()  # the sizes that are recorded, where nothing else is to be tried
         self._warned = False
-        self._found = FOUND.setdefault((work, wide, *(tuple(part.shape[1:]) for part in rows)), {})
+        shapes = [tuple(part.shape[1:]) for part in rows]
+        self._found = {} if work is None else FOUND.setdefault((work, wide, *shapes), {})
 
     def width(self, rows: int) -> int:
         """Return the width of the batches of a user with `rows` rows, padding included."""

@@ -20,7 +20,7 @@ import itertools
 import math
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -440,6 +440,14 @@ def record(
     if watch.found or moved or users.intersection(map(id, watch.bare)):
         return None
     return _operations(recorder, given, [found] if isinstance(found, torch.Tensor) else found)
+
+
+def reads(function: Callable[[], object], own: Iterable[torch.Tensor]) -> bool:
+    """Return whether an operation of `function` is given one of `own`, or what shares memory with it."""
+    with _Recorder(False) as recorder:
+        function()
+    memory = set(map(_memory, own))
+    return any(_memory(part) in memory for _, *taken, _ in recorder.calls for part in _tensors(taken))
 
 
 def _operations(

@@ -39,7 +39,7 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client import forked
-from fieldfare_client.own_randomness import own_randomness, python_generators, reseed
+from fieldfare_client.own_randomness import own_randomness, python_generators, reseed, settings
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import Candidate, EngineChoice, recall
@@ -157,10 +157,12 @@ class Trainer:
         self._choices: dict[Hashable, EngineChoice] = {}
         self._engines: dict[type[Engine], Engine] = {}
         self._works: dict[type[Engine], bool] = {}  # whether engines train made-up rows
+        self._keeps_weights: bool | None = None  # whether the task reads its model's own weights, once that is known
         # Inputs and targets of one made-up row, None until it is needed; empty where the task cannot prepare it.
         self._row: tuple[torch.Tensor, ...] | None = None
         self._room = 2**30  # the most users that the device's memory was seen to hold at once
         self._apart: Apart | None = None
+        self._settings: tuple[object, ...] = ()  # torch's, for which `_apart` was found
         # The metrics of the newest chunk, where its rows could be prepared.
         self._measured: tuple[float, ...] | None = None
 
@@ -197,8 +199,8 @@ class Trainer:
     def _working(self, kind: type[Engine], table: UserTable) -> bool:
         """Return whether an engine trains made-up rows."""
         if kind not in self._works and (row := self._made_up(table)):
-            run, work = partial(self._run, self._engine(kind)), (*self._identity, kind)
-            made_up = Isolation(run, row, self._start(), self.client, 2, work)
+            run = partial(self._run, self._engine(kind))
+            made_up = Isolation(run, row, self._start(), self.client, 2, None)
             try:
                 made_up.train(np.arange(2), width := made_up.width(self.client.batch_size), width)
                 self._works[kind] = True
@@ -206,6 +208,17 @@ class Trainer:
                 log.warning("%s cannot train this model or loss; other engines do", kind.__name__)
                 self._works[kind] = False
         return self._works.get(kind, False)
+
+    def _batched(self, table: UserTable) -> BatchedEngine | None:
+        """Return the engine that trains users at once, if it trains them as the loop does."""
+        batched = self._engine(BatchedEngine)
+        assert isinstance(batched, BatchedEngine)
+        if self._keeps_weights is None and self._working(BatchedEngine, table):
+            with own_randomness(0), flushed_denormals():
+                self._keeps_weights = batched.keeps_weights(*self._made_up(table))
+            if self._keeps_weights:
+                log.warning("users train one at a time: the task reads its model's weights, which are not each user's")
+        return None if self._keeps_weights in (None, True) else batched
 
     def _start(self) -> torch.Tensor:
         """Return the model as it is made, flat float32 (d,)."""
@@ -224,8 +237,8 @@ class Trainer:
             return EngineChoice([one_by_one], "the plan says so")
         if self._alone:
             return EngineChoice([one_by_one], self._alone)
-        batched = self._engine(BatchedEngine) if self._working(BatchedEngine, table) else None
-        if isinstance(batched, BatchedEngine) and batched.layers:
+        batched = self._batched(table)
+        if batched is not None and batched.layers:
             return EngineChoice([Candidate(batched, most, f"{most} users at once")], WRITTEN)
         alone = [one_by_one]
         if ChannelsLastLoop.suits(self._model, self.device) and self._working(ChannelsLastLoop, table):
@@ -388,7 +401,12 @@ class Trainer:
 
     def _of_each(self, work: _Work, users: NDArray[np.int64], answer: Callable[[Apart, int], int]) -> NDArray[np.int64]:
         """Return `answer` of each user, by the number of its rows."""
-        self._apart = self._apart or self._keep_apart(work)
+        before, self._settings = self._settings, settings()
+        if self._apart is None:
+            self._apart = self._keep_apart(work)
+        elif before != self._settings:
+            log.warning("torch's settings are not those with which training together was tried: users train alone")
+            self._apart, self._choices = Apart(self._engine(LoopEngine)), {}
         found, places = np.unique(work.table.sizes_of(users), return_inverse=True)
         return np.array([answer(self._apart, size) for size in found.tolist()], np.int64)[places]
 
@@ -406,7 +424,7 @@ class Trainer:
                 return Apart(loop)
             loop = type(loop)(self._model, self.task, self.client)  # another stays as it is, for children
             run = partial(self._run, loop)
-            alone = Isolation(run, row, start, self.client, 2, (*self._identity, "alone"), wide=True)
+            alone = Isolation(run, row, start, self.client, 2, None, wide=True)
         # Counted, not timed: every process must choose alike.
         weights = sum(layer.weight.numel() for layer in self._model.modules() if isinstance(layer, _ConvNd))
         slow = self.device.type == "cpu" and self.client.batch_size * row[0].numel() * weights > CONVOLVED
@@ -414,10 +432,10 @@ class Trainer:
         assert isinstance(batched, BatchedEngine)
         # Of recorded steps, convolutions and large models are as fast one user at a time.
         little = alone and not batched.layers and (weights or most < BASE["cpu"])
-        if most < 2 or little or (slow and engine == "auto"):
+        if most < 2 or little or (slow and engine == "auto") or not (alone or self._batched(work.table)):
             return Apart(loop, alone=alone)
-        work_is = (*self._identity, self._sealed and object())
-        make = partial(Isolation, partial(self._run, batched), row, start, self.client, most, work_is)
+        found_for = None if self._sealed else (*self._identity, self._settings)
+        make = partial(Isolation, partial(self._run, batched), row, start, self.client, most, found_for)
         return Apart(loop, batched, make(), make(wide=True), alone=alone)
 
     def _train_chunk(
