@@ -101,10 +101,15 @@ class Schema:
         """Return the parameters of `model` that require a gradient: a tied one once, by its first name.
 
         Frozen parameters and buffers are no part of it. They never travel, so they need no noise. Raises
-        ValueError for complex parameters, which clipping and noise do not cover.
+        `WrongForm` for complex parameters, which clipping and noise do not cover, and for those without a shape.
         """
         trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
         for name, value in trained:
+            if torch.nn.parameter.is_lazy(value):
+                found = f"model parameter {name!r}"
+                raise WrongForm(
+                    found, "has no shape yet: its module is lazy.", "one batch through the model as it is built"
+                )
             if not value.is_floating_point():
                 raise WrongForm(f"model parameter {name!r}", f"is {value.dtype}, not real floating-point numbers.")
         named = [(name, tuple(value.shape)) for name, value in trained]

@@ -73,6 +73,14 @@ class BatchedEngine(Engine):
         self._loss_gradient = LossGradient(task.loss)
         self._buffers, self._keyed = Buffers(model), has_keyed(model)
         self._mapped = vmap(grad(self._mean_loss))
+        # Every place of a parameter and its name, each once: of a module with two names torch puts back only one.
+        names = {id(value): name for name, value in model.named_parameters()}
+        self._places = {
+            f"{of}.{own}".lstrip("."): names[id(value)]
+            for of, module in model.named_modules()
+            for own, value in module.named_parameters(recurse=False, remove_duplicate=False)
+            if value.requires_grad
+        }
 
     def seal(self, train: Train, sizes: Sequence[int] = (1,), longest: int = SHORT) -> int:
         """Do as `Engine.seal`; of a model that is written out the loss alone is recorded, for any number of users."""
@@ -181,7 +189,8 @@ class BatchedEngine(Engine):
     ) -> torch.Tensor:
         """Return the mean loss of one user's batch."""
         set_keys(self.model, key)
-        outputs = functional_call(self.model, weights, (inputs,))
+        own = {place: weights[name] for place, name in self._places.items()}
+        outputs = functional_call(self.model, own, (inputs,), tie_weights=False)
         return self.task.loss(outputs, targets).mean()
 
     def _map(self, chunk: Chunk, batches: Batches) -> Gradients:

@@ -38,6 +38,8 @@ def why_alone(model: nn.Module) -> str:
     for name, value in model.named_parameters():
         if value.requires_grad and value.dtype != torch.float32:
             return f"parameter {name} is {show_dtype(value.dtype)}, and batches of users train in float32"
+        if value._backward_hooks:
+            return f"parameter {name} has a hook on its gradient, which is that of one user"
     if module_name := unkeyed(model):
         return f"{module_name} has dropout that cannot be keyed by user and round"
     return ""
