@@ -259,6 +259,16 @@ def test_users_train_as_the_loop_trains_them(task: Task, how: str) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
 
+@pytest.mark.parametrize("limit", [None, 0.1])
+@pytest.mark.parametrize("model", ["a number", "a parameter of nothing", "a layer twice", "list of parameters"])
+def test_users_of_such_models_train_at_once(model: str, limit: float | None) -> None:
+    task, client = Theirs(MODELS[model]), ClientSpec(batch_size=5, engine="batched", gradient_clip=limit)
+    trainer = Trainer(task, client, lambda updates: None)
+    start = Schema.of(made := task.build_model()).flatten(dict(made.named_parameters()))
+    trainer.train([start], [1.0], task.users(), np.arange(len(SIZES)), at_round=1)
+    assert "users at once" in trainer.explain()[0]
+
+
 def test_a_lazy_layer_is_refused_in_words() -> None:
     with pytest.raises(BadInput, check=coded("wrong-form", "'0.weight'")):
         trained(Theirs(lambda: nn.Sequential(nn.LazyLinear(3))))

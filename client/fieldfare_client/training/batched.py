@@ -157,9 +157,9 @@ class BatchedEngine(Engine):
 
         def write(first: int, last: int) -> None:
             for place in own:
-                difference, end = out[first:last, slices[place]], self.schema.shapes[place][-1]
-                now, before = weights[place][first:last, ..., :end], starts[place][..., :end]
-                torch.sub(now.flatten(1), before.flatten(), out=difference)
+                difference, end = out[first:last, slices[place]], (self.schema.shapes[place] or (None,))[-1]
+                now, before = weights[place][first:last][..., :end], torch.atleast_1d(starts[place])[..., :end]
+                torch.sub(now.reshape(difference.shape), before.flatten(), out=difference)
 
         trained = batches.training
         for step, active in enumerate(batches.active):

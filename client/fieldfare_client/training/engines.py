@@ -237,10 +237,11 @@ def step_each(
         client: rates and terms of the step.
     """
     if client.gradient_clip is not None:
-        parts = [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients]
+        rows = [gradient.view(len(gradient), -1) for gradient in gradients]
+        parts = [torch.linalg.vector_norm(row, dim=1) for row in rows]
         factors = (client.gradient_clip / torch.linalg.vector_norm(torch.stack(parts), dim=0)).clamp_(max=1.0)
-        for gradient in gradients:
-            gradient.flatten(1).mul_(factors[:, None])
+        for row in rows:
+            row.mul_(factors[:, None])
     for place, (weight, gradient, start) in enumerate(zip(weights, gradients, starts, strict=True)):
         if client.weight_decay:
             gradient.add_(weight, alpha=client.weight_decay)
