@@ -158,7 +158,8 @@ class BatchedEngine(Engine):
         def write(first: int, last: int) -> None:
             for place in own:
                 difference, end = out[first:last, slices[place]], (self.schema.shapes[place] or (None,))[-1]
-                now, before = weights[place][first:last][..., :end], torch.atleast_1d(starts[place])[..., :end]
+                now = weights[place][first:last][..., :end]
+                before = torch.atleast_1d(starts[place])[..., :end]  # type: ignore[no-untyped-call]
                 torch.sub(now.reshape(difference.shape), before.flatten(), out=difference)
 
         trained = batches.training
