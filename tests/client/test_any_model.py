@@ -269,6 +269,25 @@ def test_users_of_such_models_train_at_once(model: str, limit: float | None) -> 
     assert "users at once" in trainer.explain()[0]
 
 
+class Flags(Theirs):
+    """Labels that are True or False, which torch's loss takes mapped over users, and not of one user."""
+
+    def users(self) -> UserTable:
+        chance, rows = np.random.default_rng(0), sum(SIZES)
+        columns = {"x": chance.standard_normal((rows, 8)).astype(np.float32), "y": chance.random(rows) < 0.5}
+        return UserTable([f"u{place}" for place in range(len(SIZES))], np.cumsum([0, *SIZES]), columns)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_labels_that_the_loop_refuses_fail_everybody_and_not_the_round(isolated: bool) -> None:
+    task = Flags(stack)
+    trainer = Trainer(task, ClientSpec(batch_size=5), lambda updates: None, isolated=isolated)
+    start = Schema.of(model := task.build_model()).flatten(dict(model.named_parameters()))
+    found = trainer.train([start], [1.0], task.users(), np.arange(len(SIZES)), at_round=1)
+    assert found.failures.total() == sum(size > 0 for size in SIZES)
+    assert not found.update.any()
+
+
 def test_a_lazy_layer_is_refused_in_words() -> None:
     with pytest.raises(BadInput, check=coded("wrong-form", "'0.weight'")):
         trained(Theirs(lambda: nn.Sequential(nn.LazyLinear(3))))

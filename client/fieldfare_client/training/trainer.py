@@ -214,10 +214,14 @@ class Trainer:
         batched = self._engine(BatchedEngine)
         assert isinstance(batched, BatchedEngine)
         if self._keeps_weights is None and self._working(BatchedEngine, table):
-            with own_randomness(0), flushed_denormals():
-                self._keeps_weights = batched.keeps_weights(*self._made_up(table))
+            why = "the task reads its model's weights, which are not each user's"
+            try:
+                with own_randomness(0), flushed_denormals():
+                    self._keeps_weights = batched.keeps_weights(*self._made_up(table))
+            except Exception as error:  # whatever torch or the task raises of one made-up row that is not mapped
+                self._keeps_weights, why = True, f"made-up rows train together alone ({type(error).__name__})"
             if self._keeps_weights:
-                log.warning("users train one at a time: the task reads its model's weights, which are not each user's")
+                log.warning("users train one at a time: %s", why)
         return None if self._keeps_weights in (None, True) else batched
 
     def _start(self) -> torch.Tensor:
