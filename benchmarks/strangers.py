@@ -218,7 +218,8 @@ def score(table: dict[str, Any], seed: int) -> float:
     from fieldfare_server.cli.progress import local_grid, run_here
     from fieldfare_server.run.session import Session
 
-    plan = Plan.parse({**table, "run": table["run"] | {"seed": seed, "noise_seed": seed}})
+    run, client = table["run"] | {"seed": seed, "noise_seed": seed}, table.get("client", {}) | {"workers": 1}
+    plan = Plan.parse({**table, "run": run, "client": client})
     trace = run_here(Session.rehearse(plan, noise=True), local_grid(plan, 1), "", quiet=True, private=False)
     assert trace.score is not None
     return trace.score

@@ -107,7 +107,7 @@ def predicted(plan: Plan) -> float:
 def measured(plan: Plan, seed: int) -> float:
     """Mean of ||theta - theta*||_H^2 over the rounds after `SETTLE`, of one rehearsal."""
     scores: list[float] = []
-    with Session(plan, cost_of(plan), Rehearsal(), None, seeded_key(seed)) as session:
+    with Session(harness.alone(plan), cost_of(plan), Rehearsal(), None, seeded_key(seed)) as session:
         note = FieldfareStrategy(session, lambda report: scores.append(float(report.score or math.inf)))
         note.start(LocalGrid(app, 1, {"task": plan.task_reference}))
     return 2.0 * float(np.mean(scores[SETTLE:]))

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fieldfare.errors import BadInput
+from fieldfare_client import forked
 
-GUARD = 'A script that trains in several processes needs `if __name__ == "__main__":` around what it runs.'
+GUARD = 'Where no process can be forked, a script that trains in several needs `if __name__ == "__main__":`.'
 
 
 def require_main_guard() -> None:
@@ -25,11 +26,14 @@ def require_main_guard() -> None:
 
 
 def check_main_guard() -> None:
-    """Start a process that does nothing. Costs as long as the script's imports.
+    """Start a process that does nothing, where those that train would be started so. Costs as long as the
+    script's imports.
 
     Raises:
         BadInput: it ended with an error, which is on the terminal: of Python where the script has no guard.
     """
+    if not forked.why_not_by_default():
+        return
     process = multiprocessing.get_context("spawn").Process(target=_nothing)
     with one_thread():
         process.start()

@@ -34,7 +34,7 @@ def users_of(name: str, task: Task) -> Users:
 
     Raises whatever `task.users()` raises.
     """
-    job = _ray_job()
+    job = ray_job()
     if not job or not Path("/proc/self/fd").is_dir():
         return task.users()
     folder = (SHARED if SHARED.is_dir() else Path(tempfile.gettempdir())) / f"fieldfare-{os.getuid()}"
@@ -61,7 +61,7 @@ def users_of(name: str, task: Task) -> Users:
         return _opened(link)
 
 
-def _ray_job() -> str:
+def ray_job() -> str:
     """Return the Ray job of which this process is an actor, and its cluster; empty where it is not one."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():

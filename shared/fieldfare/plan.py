@@ -464,7 +464,7 @@ class Plan(Table, metaclass=PlanType):
         workers = table.get(WORKERS)
         table = {key: value for key, value in table.items() if key not in RUN_KEYS}
         client = table.get("client")
-        counted = client.get("workers", 1) if isinstance(client, Mapping) else 1
+        counted = client.get("workers") if isinstance(client, Mapping) else None
         if workers is not None and isinstance(client, Mapping):
             table["client"] = {**client, "workers": workers}
         privacy = table.get("privacy")
@@ -472,7 +472,7 @@ class Plan(Table, metaclass=PlanType):
         if isinstance(privacy, Mapping) and "rounding" not in privacy:
             table = {**table, "privacy": {**privacy, "rounding": "none"}}
         plan = cls._validate(table, stored=True)
-        plan._counted_workers = counted
+        plan._counted_workers = counted if isinstance(counted, int) else 1
         return plan
 
     def to_json(self) -> str:

@@ -324,8 +324,9 @@ class ClientSpec(Table):
         default="auto", description="many users at once, or one after another; auto: many where the model allows it"
     )
     workers: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = Field(
-        default=1,
-        description="training processes of a node, at most one a core; auto: as many as prove faster than one",
+        default="auto",
+        description="training processes of a node, at most one a core; auto: as many as prove faster than one, "
+        "where they can be forked",
     )
     isolation: Literal["auto", "process", "none"] = Field(
         default="auto",

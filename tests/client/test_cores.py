@@ -183,7 +183,8 @@ def test_a_run_that_finds_its_workers_on_the_way_gives_the_same_model(
 
 
 UNGUARDED = """
-import os
+import os, sys, types
+sys.modules["jax"] = types.ModuleType("jax")  # whose threads a forked process would lack
 os.cpu_count = lambda: 2
 import fieldfare as ff
 plan = ff.Plan(task="digits", epsilon=4, delta=1e-5, rounds=2, cohort=10, mechanism="nu", accept_noise=True,

@@ -123,7 +123,7 @@ def test_models_that_are_compared_are_measured_on_the_same_rows(tmp_path: Path) 
 
 
 def test_where_processes_share_users_nobody_is_measured_before_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_users, "_ray_job", lambda: f"a job of {__name__}")
+    monkeypatch.setattr(shared_users, "ray_job", lambda: f"a job of {__name__}")
     question = {"kind": "mean", "measure": "update-norm", "low": 0, "high": 4, "some": True}
     reference = task_reference(QUESTION, {"of": NAME, "question": question, "client": TRAINING})
     try:

@@ -24,6 +24,7 @@ TABLE: dict[str, Any] = {
     "privacy": {"population": "writers", "epsilon": 2.0, "delta": 1e-5},
     "run": {"task": "digits", "rounds": 8, "cohort": 10},
     "mechanism": {"kind": "independent"},
+    "client": {"workers": 1},
 }
 
 

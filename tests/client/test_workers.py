@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,10 +18,13 @@ from fieldfare import clipping
 from fieldfare.errors import BadInput
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
+from fieldfare.task import hold
+from fieldfare_client import forked
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.tasks.digits import DigitsTask
 from fieldfare_client.training.clip import clip_with
+from fieldfare_client.training.cores import cores, processes
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.training.workers import WorkerTrainer
 from support.refusals import coded
@@ -32,7 +39,76 @@ def start(scale: float = 1.0) -> torch.Tensor:
     return Schema.of(model).flatten(dict(model.named_parameters())) * scale
 
 
-def test_workers_give_what_one_process_gives() -> None:
+@pytest.fixture(params=["forked", "started anew"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How workers begin: as on Linux, and as where a process cannot be forked."""
+    if request.param != "forked":
+        monkeypatch.setattr(forked, "why_not_by_default", lambda: "not here")
+    return str(request.param)
+
+
+class Counting(DigitsTask):
+    """An object, as a notebook makes it: no other process can import it. Notes where its loss was called."""
+
+    called_in: ClassVar[set[int]] = set()
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.called_in.add(os.getpid())
+        return super().loss(outputs, targets)
+
+
+def test_workers_train_a_task_that_is_an_object_of_this_process() -> None:
+    task = Counting()
+    name = hold(task)
+    assert processes(ClientSpec(workers="auto"), name) == cores()
+    table, users = task.users(), np.arange(0, 100, 3)
+    with WorkerTrainer(name, TrainingSettings(CLIENT, FLAT, 4, False), table, workers=2) as pool:
+        cohort = pool.train([start()], [1.0], users, at_round=7)
+        assert not task.called_in
+        assert not list(Path(pool._folder.name).glob("users*"))  # nor are rows copied
+    one = Trainer(task, CLIENT, clip_with(FLAT, Schema.of(task.build_model())), seed=4)
+    expected = one.train([start()], [1.0], table, users, at_round=7)
+    assert task.called_in == {os.getpid()}
+    torch.testing.assert_close(cohort.update, expected.update, rtol=1e-4, atol=1e-5)
+
+
+def test_where_no_process_can_be_forked_objects_and_auto_train_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forked, "why_not_by_default", lambda: "not here")
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    task = Counting()
+    assert processes(ClientSpec(workers=4), hold(task)) == 1
+    assert processes(ClientSpec(workers="auto"), "digits") == 1
+    assert processes(ClientSpec(workers=4), "digits") == 4
+
+
+def test_a_killed_parent_leaves_no_forked_worker() -> None:
+    """Each worker inherits what those before it hear their parent by: it lets go of it."""
+    script = """
+import os, time
+import numpy as np
+from test_workers import CLIENT, FLAT, start
+from fieldfare_client.settings import TrainingSettings
+from fieldfare_client.tasks.digits import DigitsTask
+from fieldfare_client.training.workers import WorkerTrainer
+
+pool = WorkerTrainer("digits", TrainingSettings(CLIENT, FLAT, 4, False), DigitsTask().users(), workers=3)
+pool.train([start()], [1.0], np.arange(9), at_round=0)
+print(*(process.pid for process in pool._processes), flush=True)
+time.sleep(60)
+"""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    with subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        workers = [int(pid) for pid in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(workers) == 3
+    ends = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+
+
+def test_workers_give_what_one_process_gives(way: str) -> None:
     task = DigitsTask()
     table, users = task.users(), np.arange(0, 100, 3)
     one = Trainer(task, CLIENT, clip_with(QUANTILE, Schema.of(task.build_model())), seed=4)
@@ -65,7 +141,7 @@ def test_workers_answer_several_queries() -> None:
 
 
 @pytest.mark.slow
-def test_workers_map_a_file_of_which_their_node_hosts_some_users(tmp_path: Path) -> None:
+def test_workers_map_a_file_of_which_their_node_hosts_some_users(tmp_path: Path, way: str) -> None:
     task = DigitsTask()
     write(tmp_path / "digits.arrow", [task.users()])
     mine = open_table(tmp_path / "digits.arrow").partition(0, 2)

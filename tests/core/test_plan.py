@@ -24,6 +24,7 @@ TABLE: dict[str, Any] = {
     "run": {"task": "flights", "rounds": 64, "cohort": 202},
     "participation": {"scheme": "min-separation", "separation": 16, "max_participations": 4},
     "mechanism": {"kind": "independent"},
+    "client": {"workers": 1},  # what a digest has for every number
 }
 
 
@@ -138,8 +139,18 @@ def test_toml_and_mapping_give_the_same_plan() -> None:
     max_participations = 4
     [mechanism]
     kind = "independent"
+    [client]
+    workers = 1
     """
     assert Plan.from_toml(text) == Plan.parse(TABLE)
+
+
+def test_all_cores_train_unless_a_plan_says_otherwise_and_a_stored_one_as_before() -> None:
+    plan = Plan.parse({name: part for name, part in TABLE.items() if name != "client"})
+    assert plan.client.workers == "auto"
+    assert plan.digest() == Plan.parse(TABLE).digest()
+    assert Plan.stored(json.loads(plan.run_json(0.0))).client.workers == "auto"
+    assert Plan.stored(json.loads(plan.to_json())).client.workers == 1  # as an older version stored its default
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import OBJECT
+from fieldfare_client import forked
+from fieldfare_client.shared_users import ray_job
 from fieldfare_client.training.choice import CLEARLY, TRIALS
 
 log = logging.getLogger("fieldfare.client")
@@ -33,9 +35,10 @@ def processes(client: ClientSpec, task: str) -> int:
     """Return how many processes this machine trains `task` in: as many as the plan asks for, at most one a
     core.
 
-    One for a task that is an object of this process, because no other process has it.
+    One where it could not be forked, unless the plan names a number and others can import the task; and in an actor
+    of Ray, which has one for each core.
     """
-    if task.startswith(OBJECT):
+    if (client.workers == "auto" or task.startswith(OBJECT)) and (forked.why_not_by_default() or ray_job()):
         return 1
     return cores() if client.workers == "auto" else min(client.workers, os.cpu_count() or 1)
 

@@ -1,13 +1,18 @@
 """Several single-threaded processes that train one cohort together.
 
+They are forked where a process can be (`forked.why_not_by_default`), so that a task may be an object of this one,
+and a script needs no guard. Elsewhere each imports the task anew.
+
 One thread each: on a busy machine two OpenMP threads take ten times as long as one. Models and sums travel
-through memory-mapped files (on a RAM disk, where there is one), and every worker maps the users' rows itself.
+through memory-mapped files (on a RAM disk, where there is one). Forked workers have the users' rows from this
+process, without a copy; others map them from a file.
 Nodes of one process share the workers: each thread that calls `train` has a cohort there, as long as a worker
 would idle without it or only one other cohort is there. So none waits while one node's sum is added.
 """
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import signal
@@ -30,6 +35,7 @@ from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import OutOfRange, WrongForm
 from fieldfare.hashing import all_differ
 from fieldfare.task import load_task
+from fieldfare_client import forked
 from fieldfare_client.main_guard import GUARD, one_thread
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.shared_users import SHARED
@@ -46,7 +52,7 @@ class _Job:
 
     task: str
     settings: TrainingSettings
-    table: str
+    table: UserTable | Path  # or its file
     shape: tuple[int, int]
     sums: tuple[int, int]
 
@@ -97,8 +103,8 @@ class WorkerTrainer:
     Args:
         task: a name that `fieldfare.task.load_task` finds; every worker loads it.
         settings: of the first round.
-        table: whose users are trained; unless it is a mapped file, its rows are written to shared memory
-            once.
+        table: whose users are trained; where workers are not forked, and unless it is a mapped file, its rows are
+            written to shared memory once.
         workers: how many processes.
         points: the most points that a round trains from.
         queries: how many queries a round asks.
@@ -138,22 +144,25 @@ class WorkerTrainer:
         self._ended = False
         self._ending = threading.Lock()
         try:
-            source = table.source
-            if source is None:
-                source = self._path("users")
-                write_arrays(source, table)
+            forks = not forked.why_not_by_default()
+            rows = table if forks else table.source
+            if rows is None:
+                rows = self._path("users")
+                write_arrays(rows, table)
+            self._in_file = rows is table.source
             self._points = _Memory(self._path("points"), (points, self.schema.numel), np.dtype(np.float32))
             self._sums = _Memory(self._path("sum"), (queries, self.schema.numel), np.dtype(np.float64))
             for memory in (self._points, self._sums):
                 memory.free.append(memory.take())
-            context = multiprocessing.get_context("spawn")
+            context: Any = multiprocessing.get_context("fork" if forks else "spawn")
             for _ in range(workers):
                 shapes = self._points.shape, self._sums.shape
-                job = _Job(task, settings, str(source), *shapes)
+                job = _Job(task, settings, rows, *shapes)
                 ours, theirs = context.Pipe()
-                process = context.Process(target=_serve, args=(theirs, job), daemon=True)
+                inherited = [*self._pipes, ours] if forks else []
+                process = context.Process(target=_serve, args=(theirs, job, inherited), daemon=True)
                 with one_thread():
-                    process.start()
+                    _start(process)
                 theirs.close()
                 self._pipes.append(ours)
                 self._starting.append(ours)
@@ -198,7 +207,7 @@ class WorkerTrainer:
             raise WrongForm(f"{len(points)} points, {len(weights)} weights", "do not fit.", f"{most} each")
         steps = steps_of(self.table.sizes_of(users), self.client)
         order = np.argsort(-steps, kind="stable")
-        inside = users if self.table.source is None else self.table.positions(users)
+        inside = self.table.positions(users) if self._in_file else users
         count = min(len(self._processes), len(users))
         taken: tuple[Path, NDArray[Any]] | None = None
         shares: list[_Share] = []
@@ -337,13 +346,34 @@ class WorkerTrainer:
         self.close()
 
 
-def _serve(pipe: Connection, job: _Job) -> None:
-    """Train shares in a worker process until the other end of the pipe closes."""
+def _start(process: Any) -> None:
+    """Start it from a thread made for it, which has no OpenMP threads yet (`forked`)."""
+    failed: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            process.start()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=start, name="fieldfare-fork")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+
+
+def _serve(pipe: Connection, job: _Job, inherited: Sequence[Connection]) -> None:
+    """Train shares in a worker process until the other end of the pipe closes. inherited: ends that are not its own."""
+    for other in inherited:  # while one is open here, no worker sees that the parent has closed it
+        other.close()
+    gc.freeze()  # a collection would copy every object of the parent
     torch.set_num_threads(1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's own would finish a round
     # A terminal sends Ctrl-C to every process; the one at the other end of the pipe decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        table = open_table(Path(job.table))
+        table = open_table(job.table) if isinstance(job.table, Path) else job.table
         trainer = trainer_of(load_task(job.task), job.settings)
     except Exception as error:  # the parent raises it
         pipe.send(f"{type(error).__name__}: {error}")

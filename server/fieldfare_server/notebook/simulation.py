@@ -83,7 +83,7 @@ def simulate(
 
     Raises:
         BadInput: a plan does not fit its users; there is no such population and no budget; `client.workers`
-            is a number above 1 in a script without `if __name__ == "__main__":`.
+            is a number above 1, where no process can be forked, in a script without `if __name__ == "__main__":`.
         RuntimeError: this process is one that such a script started; the message is Python's own.
         BudgetRefused: the budget does not hold all runs.
         Interrupted: Ctrl-C. In a named ledger the run can be resumed.

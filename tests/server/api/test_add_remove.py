@@ -120,6 +120,8 @@ def world(
 
     def emit(record: logging.LogRecord) -> None:
         line = record.getMessage()
+        if record.name == "fieldfare.client":  # a node's own log, which says what its clock found
+            return
         if clock is not None:
             record.created = clock.now
             line = handler.format(record)  # with its time

@@ -174,7 +174,7 @@ def test_older_plans_keep_their_digests() -> None:
     stated = plan(**{**BINNED, "participation": {"scheme": "balls-in-bins", "bins": 3, "callable": True}})
     table = json.loads(stated.to_json())
     assert (table["participation"]["bins"], table["participation"]["callable"]) == (3, True)
-    assert Plan.stored(table) == stated
+    assert Plan.stored(json.loads(stated.run_json(0.0))) == stated
 
 
 def test_the_cohort_that_bins_bring_is_judged() -> None:

@@ -133,7 +133,7 @@ def test_a_plan_from_before_there_was_a_grid_is_what_it_was() -> None:
     assert Plan.parse(old).privacy.rounding == "grid"
     for name in ("grid", "discrete"):
         now = plan(privacy__rounding=name)
-        assert Plan.stored(json.loads(now.to_json())) == now
+        assert Plan.stored(json.loads(now.run_json(0.0))) == now
     with pytest.raises(BadInput, check=coded("value-wrong", "privacy.rounding")):
         plan(privacy__rounding="cells")
 

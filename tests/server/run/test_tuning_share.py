@@ -54,7 +54,7 @@ def test_plans_without_a_share_keep_their_digests_and_a_share_is_stored() -> Non
     keywords = {"task": "digits", "epsilon": 4, "delta": 1e-5, "rounds": 8, "cohort": 20}
     assert "tuning" not in json.loads(Plan(**keywords).to_json())
     shared = Plan(**keywords, tuning=0.25)
-    assert shared == Plan.stored(json.loads(shared.to_json())) == Plan(**keywords, tuning={"share": 0.25})
+    assert shared == Plan.stored(json.loads(shared.run_json(0.0))) == Plan(**keywords, tuning={"share": 0.25})
 
 
 def test_a_share_is_refused_where_all_users_are_charged_alike() -> None:
