@@ -252,7 +252,7 @@ def _train(node: Hosted, instruction: TrainInstruction, settings: TrainingSettin
         return pool.train(points, weights, places, at_round=instruction.batches, spec=spec, queries=queries)
 
     # The server may ask for workers; the machine limits how many. A GPU is not shared between processes.
-    workers = processes(settings.client, node.name)
+    workers = processes(settings.client, node.name, queries * node.schema.numel)
     if workers == 1 or _device() != "cpu":
         return alone()
     if settings.client.workers == "auto":

@@ -7,7 +7,6 @@ can open it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fieldfare.atomic import locked
 from fieldfare.task import Task, Users
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.users import UserTable
@@ -89,6 +89,5 @@ def _opened(link: Path) -> UserTable:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with path.open("w") as file, locked(file.fileno()):
         yield

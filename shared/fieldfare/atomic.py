@@ -19,10 +19,23 @@ def alone_at(path: Path) -> Iterator[None]:
     """
     descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        with locked(descriptor):
+            yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def locked(descriptor: int) -> Iterator[None]:
+    """Hold the lock of an open file inside the block. Raises OSError.
+
+    It is let go of in words: a process that another thread forks meanwhile has the file open too, and with it the lock.
+    """
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def sync_directory(path: Path) -> None:

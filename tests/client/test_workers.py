@@ -81,6 +81,14 @@ def test_where_no_process_can_be_forked_objects_and_auto_train_in_one(monkeypatc
     assert processes(ClientSpec(workers=4), "digits") == 4
 
 
+def test_a_large_model_has_fewer_processes_unless_its_plan_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fieldfare_client.training.cores.cores", lambda: 32)
+    monkeypatch.setattr(os, "cpu_count", lambda: 32)
+    found = [processes(ClientSpec(), "digits", numbers) for numbers in (10**6, 10**7, 10**8, 10**9)]
+    assert found == [32, 13, 1, 1]
+    assert processes(ClientSpec(workers=4), "digits", 10**9) == 4
+
+
 def test_a_killed_parent_leaves_no_forked_worker() -> None:
     """Each worker inherits what those before it hear their parent by: it lets go of it."""
     script = """

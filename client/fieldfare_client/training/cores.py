@@ -23,6 +23,7 @@ log = logging.getLogger("fieldfare.client")
 
 # Seconds of training alone before workers are started: a shorter run is over before they would pay.
 PATIENCE = 2.0
+ROOM = 2**30  # bytes of sums, float64, on the RAM disk
 
 
 def cores() -> int:
@@ -31,16 +32,20 @@ def cores() -> int:
     return max(1, min(os.cpu_count() or 1, here))
 
 
-def processes(client: ClientSpec, task: str) -> int:
+def processes(client: ClientSpec, task: str, numbers: int = 1) -> int:
     """Return how many processes this machine trains `task` in: as many as the plan asks for, at most one a
     core.
 
     One where it could not be forked, unless the plan names a number and others can import the task; and in an actor
-    of Ray, which has one for each core.
+    of Ray, which has one for each core. Where the plan leaves it open, their sums fit into `ROOM`.
+
+    numbers: of one process's sum.
     """
     if (client.workers == "auto" or task.startswith(OBJECT)) and (forked.why_not_by_default() or ray_job()):
         return 1
-    return cores() if client.workers == "auto" else min(client.workers, os.cpu_count() or 1)
+    if client.workers == "auto":
+        return max(1, min(cores(), ROOM // (8 * numbers)))
+    return min(client.workers, os.cpu_count() or 1)
 
 
 @dataclass

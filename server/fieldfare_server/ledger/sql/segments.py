@@ -340,6 +340,7 @@ class Segments:
         try:
             yield
         finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # as `atomic.locked`
             os.close(lock)
 
     @contextlib.contextmanager
