@@ -19,7 +19,7 @@ _MT19937_BYTES = 4 * (624 + 1)  # words, and the place of the next, in numpy's `
 
 
 def _matmul_precision() -> str | None:
-    """Return the older setting of the precision of products; None where the newer one (`_PRECISE`) has been used.
+    """Return the older setting of the precision of products; None where the newer (`_PRECISE`) has been used.
 
     torch then refuses to tell: its own advice is to use the newer one alone.
     """
@@ -34,7 +34,8 @@ def _attribute(place: str, name: str) -> tuple[Callable[[], Any], Callable[[Any]
     return partial(getattr, owner, name), partial(setattr, owner, name)
 
 
-# Where torch says how products of float32 are computed, the whole first: what it leaves open, its parts take over.
+# Where torch says how products of float32 are computed. The whole is first: what it leaves open, its parts
+# take over from it.
 _PRECISE = (
     *("", ".cudnn", ".cudnn.conv", ".cudnn.rnn", ".cuda.matmul"),
     *(".mkldnn", ".mkldnn.matmul", ".mkldnn.conv", ".mkldnn.rnn"),

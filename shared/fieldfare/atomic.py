@@ -29,7 +29,8 @@ def alone_at(path: Path) -> Iterator[None]:
 def locked(descriptor: int) -> Iterator[None]:
     """Hold the lock of an open file inside the block. Raises OSError.
 
-    It is let go of in words: a process that another thread forks meanwhile has the file open too, and with it the lock.
+    It is let go of in words: a process that another thread forks meanwhile has the file open too, and with it
+    the lock.
     """
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:

@@ -101,7 +101,8 @@ class Schema:
         """Return the parameters of `model` that require a gradient: a tied one once, by its first name.
 
         Frozen parameters and buffers are no part of it. They never travel, so they need no noise. Raises
-        `WrongForm` for complex parameters, which clipping and noise do not cover, and for those without a shape.
+        `WrongForm` for complex parameters, which clipping and noise do not cover, and for those without a
+        shape.
         """
         trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
         for name, value in trained:

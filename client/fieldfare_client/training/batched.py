@@ -73,7 +73,7 @@ class BatchedEngine(Engine):
         self._loss_gradient = LossGradient(task.loss)
         self._buffers, self._keyed = Buffers(model), has_keyed(model)
         self._mapped = vmap(grad(self._mean_loss))
-        # Every place of a parameter and its name, each once: of a module with two names torch puts back only one.
+        # Every place of a parameter and its name, each once: of a module with two names torch puts back one.
         names = {id(value): name for name, value in model.named_parameters()}
         self._places = {
             f"{of}.{own}".lstrip("."): names[id(value)]
@@ -95,7 +95,8 @@ class BatchedEngine(Engine):
     def keeps_weights(self, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
         """Return whether model or loss reads weights of the model itself, in place of those of each user.
 
-        As a penalty on all parameters does that the loss adds: mapped over users, its gradient would be missing.
+        So does a penalty on all parameters that the loss adds: mapped over users, its gradient would be
+        missing.
 
         Args:
             inputs: of one made-up row, (1, ...).

@@ -36,8 +36,8 @@ def processes(client: ClientSpec, task: str, numbers: int = 1) -> int:
     """Return how many processes this machine trains `task` in: as many as the plan asks for, at most one a
     core.
 
-    One where it could not be forked, unless the plan names a number and others can import the task; and in an actor
-    of Ray, which has one for each core. Where the plan leaves it open, their sums fit into `ROOM`.
+    One where it could not be forked, unless the plan names a number and others can import the task; and in
+    an actor of Ray, which has one for each core. Where the plan leaves it open, their sums fit into `ROOM`.
 
     numbers: of one process's sum.
     """

@@ -65,7 +65,7 @@ class Isolation:
         start: a model to train from, float32 (d,).
         client: the local training of the plan.
         most: the most users of a chunk, at least 2.
-        work: what the answers hold for: model, plan, device and torch's settings; None for this object alone.
+        work: what the answers hold for: model, plan, device, torch's settings; None for this object alone.
         wide: whether the first layer is not copied (`Chunk.wide`).
     """
 

@@ -157,7 +157,7 @@ class Trainer:
         self._choices: dict[Hashable, EngineChoice] = {}
         self._engines: dict[type[Engine], Engine] = {}
         self._works: dict[type[Engine], bool] = {}  # whether engines train made-up rows
-        self._keeps_weights: bool | None = None  # whether the task reads its model's own weights, once that is known
+        self._keeps_weights: bool | None = None  # whether the task reads its model's own weights
         # Inputs and targets of one made-up row, None until it is needed; empty where the task cannot prepare it.
         self._row: tuple[torch.Tensor, ...] | None = None
         self._room = 2**30  # the most users that the device's memory was seen to hold at once
@@ -218,7 +218,7 @@ class Trainer:
             try:
                 with own_randomness(0), flushed_denormals():
                     self._keeps_weights = batched.keeps_weights(*self._made_up(table))
-            except Exception as error:  # whatever torch or the task raises of one made-up row that is not mapped
+            except Exception as error:  # whatever torch or the task raises of one row that is not mapped
                 self._keeps_weights, why = True, f"made-up rows train together alone ({type(error).__name__})"
             if self._keeps_weights:
                 log.warning("users train one at a time: %s", why)

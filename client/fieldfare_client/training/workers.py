@@ -1,7 +1,7 @@
 """Several single-threaded processes that train one cohort together.
 
-They are forked where a process can be (`forked.why_not_by_default`), so that a task may be an object of this one,
-and a script needs no guard. Elsewhere each imports the task anew.
+They are forked where a process can be (`forked.why_not_by_default`), so that a task may be an object of
+this one, and a script needs no guard. Elsewhere each imports the task anew.
 
 One thread each: on a busy machine two OpenMP threads take ten times as long as one. Models and sums travel
 through memory-mapped files (on a RAM disk, where there is one). Forked workers have the users' rows from this
@@ -103,8 +103,8 @@ class WorkerTrainer:
     Args:
         task: a name that `fieldfare.task.load_task` finds; every worker loads it.
         settings: of the first round.
-        table: whose users are trained; where workers are not forked, and unless it is a mapped file, its rows are
-            written to shared memory once.
+        table: whose users are trained; where workers are not forked, and unless it is a mapped file, its
+            rows are written to shared memory once.
         workers: how many processes.
         points: the most points that a round trains from.
         queries: how many queries a round asks.
@@ -364,7 +364,10 @@ def _start(process: Any) -> None:
 
 
 def _serve(pipe: Connection, job: _Job, inherited: Sequence[Connection]) -> None:
-    """Train shares in a worker process until the other end of the pipe closes. inherited: ends that are not its own."""
+    """Train shares in a worker process until the other end of the pipe closes.
+
+    inherited: ends that are not its own.
+    """
     for other in inherited:  # while one is open here, no worker sees that the parent has closed it
         other.close()
     gc.freeze()  # a collection would copy every object of the parent
