@@ -214,12 +214,13 @@ def starter(file: Path, *, beside: bool = False) -> dict[str, Any]:
 
 def score(table: dict[str, Any], seed: int) -> float:
     """The held-out AUC of a rehearsal whose noise follows from the seed: the same bits whoever makes it."""
+    import harness
+
     from fieldfare.plan import Plan
     from fieldfare_server.cli.progress import local_grid, run_here
     from fieldfare_server.run.session import Session
 
-    run, client = table["run"] | {"seed": seed, "noise_seed": seed}, table.get("client", {}) | {"workers": 1}
-    plan = Plan.parse({**table, "run": run, "client": client})
+    plan = harness.alone(Plan.parse({**table, "run": table["run"] | {"seed": seed, "noise_seed": seed}}))
     trace = run_here(Session.rehearse(plan, noise=True), local_grid(plan, 1), "", quiet=True, private=False)
     assert trace.score is not None
     return trace.score

@@ -11,11 +11,9 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from fieldfare.atomic import locked
+from fieldfare.atomic import alone_at
 from fieldfare.task import Task, Users
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.users import UserTable
@@ -42,7 +40,7 @@ def users_of(name: str, task: Task) -> Users:
     if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
         return task.users()  # another account got there first: what it can enter holds no users
     key = hashlib.sha256(f"{job}\n{name}".encode()).hexdigest()[:32]
-    with _locked(folder / f"{key}.lock"):
+    with alone_at(folder / key):
         link = folder / f"{key}.arrow"
         if _leads_to(link, key):
             return _opened(link)
@@ -85,9 +83,3 @@ def _opened(link: Path) -> UserTable:
     table = open_table(link)
     table.source = None  # no name that another process could open later
     return table
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file, locked(file.fileno()):
-        yield

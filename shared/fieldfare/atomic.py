@@ -29,8 +29,7 @@ def alone_at(path: Path) -> Iterator[None]:
 def locked(descriptor: int) -> Iterator[None]:
     """Hold the lock of an open file inside the block. Raises OSError.
 
-    It is let go of in words: a process that another thread forks meanwhile has the file open too, and with it
-    the lock.
+    Closing the file would not always free it: a process that another thread forks meanwhile has it open too.
     """
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:

@@ -1,6 +1,6 @@
 """`client.workers = "auto"`: one process or one a core, chosen by timing the rounds of this run.
 
-Workers take seconds to start, and a small model loses more in handing its rounds over than they gain. So a
+Workers take time to start, and a small model loses more in handing its rounds over than they gain. So a
 node trains alone for `PATIENCE` seconds in all, starts them while it goes on, and lets them train `TRIALS`
 rounds once all are ready. They stay if they are clearly faster, by the wall clock; no round is trained twice.
 Of nodes of one process, the time from the first one's beginning to the last one's end counts.

@@ -435,7 +435,7 @@ def record(
     users = set(map(id, given))  # what is made of them, too
     for _, arguments, keywords, result in recorder.calls:
         users.update(map(id, _tensors(result if users.intersection(map(id, _tensors([arguments, keywords]))) else ())))
-    # A tensor that was given other memory is not what an operation made.
+    # Where a tensor's memory was exchanged later, its numbers are not those that the operation made.
     moved = any(_memory(part) != then for part, then in recorder.where)
     if watch.found or moved or users.intersection(map(id, watch.bare)):
         return None

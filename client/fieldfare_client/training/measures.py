@@ -5,8 +5,8 @@ other user's rows decide it. Users are measured together, each row in a batch of
 unless presence is secret, or the model or the measure cannot be mapped: then one user after another. A user
 without rows, or whose measure fails or is not finite, contributes zero, which is the middle of the range.
 
-Whether a stack of linear layers is `correct` needs no Python of the task: rows are one batch, or, where presence
-is secret, a batch a user; what is rounded nowhere, the comparison and the mean, is done for all users at once.
+Where the model is a stack of linear layers, `correct` needs no Python of the task. Its rows are one batch, or one
+a user where presence is secret; the comparison and the mean, which round nothing, are done for all at once.
 """
 
 from __future__ import annotations

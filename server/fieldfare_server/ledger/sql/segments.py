@@ -16,7 +16,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -29,7 +28,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from fieldfare.atomic import replace_file, sync_directory
+from fieldfare.atomic import locked, replace_file, sync_directory
 from fieldfare.errors import LedgerCorrupt, LedgerError
 from fieldfare_server import faults
 from fieldfare_server.ledger import chain
@@ -329,19 +328,13 @@ class Segments:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        with self._writing():
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self.directory / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            except OSError:
-                os.close(lock)
-                raise
-        try:
+        with contextlib.ExitStack() as held:
+            with self._writing():
+                self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                lock = os.open(self.directory / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+                held.callback(os.close, lock)
+                held.enter_context(locked(lock))
             yield
-        finally:
-            fcntl.flock(lock, fcntl.LOCK_UN)  # as `atomic.locked`
-            os.close(lock)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
