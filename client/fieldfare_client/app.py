@@ -86,14 +86,14 @@ class Hosted:
 
 
 @lru_cache(maxsize=1)
-def _task(name: str) -> Task:
-    # Cached: data are read once, however many nodes this process simulates.
+def task_of(name: str) -> Task:
+    """Return the task of all nodes that this process simulates."""
     return load_task(name)
 
 
 @lru_cache(maxsize=128)
 def _hosted(name: str, index: int, count: int) -> Hosted:
-    task = _task(name)
+    task = task_of(name)
     # What is measured of users when they are asked is no copy that processes could share.
     asks = isinstance(task, QuestionTask) and task.question.is_of_task
     users = task.users() if asks else users_of(name, task)
@@ -126,7 +126,7 @@ def require_measurable(reference: str) -> None:
 
 def forget_users() -> None:
     """Let go of the tasks that this process has loaded, and of their users; the next message reads them again."""
-    for cache in (_task, _hosted, _unclipped):
+    for cache in (task_of, _hosted, _unclipped, _checked):
         cache.cache_clear()
     _POOL.forget()
 
@@ -210,7 +210,7 @@ class _Pool:
             self.close()
             # For all users of the task, so that all nodes that this process simulates share it.
             self._workers = WorkerTrainer(
-                node.name, settings, node.all_users, workers=workers, points=points, queries=queries
+                node.name, settings, node.all_users, workers=workers, points=points, queries=queries, reader=node.task
             )
             self._key = key
         return self._workers
@@ -305,16 +305,19 @@ def _train_as_chosen(
 
 
 @lru_cache(maxsize=8)
-def _checked(name: str) -> str:
-    """Return the kind of fault that the task has on this machine; empty where it is right. The log has the text."""
+def _checked(name: str) -> tuple[str, UserTable | None]:
+    """Return the kind of fault that the task has on this machine, empty where it is right, and the users.
+
+    The log has the text.
+    """
     try:
-        report = check_task(name, on_node=True)
+        report = check_task(name, on_node=True, load=task_of)
     except Faulty as fault:
         log.error("%s", fault)
-        return fault.kind
+        return fault.kind, None
     for warning in report.warnings:
         log.warning("task %s: %s", name, warning)
-    return ""
+    return "", report.table
 
 
 @app.query("users")
@@ -328,7 +331,7 @@ def users(message: Message, context: Context) -> Message:
     logs.configure_app()
     with _shared:
         name = task_name(context)
-        kind = "" if name.startswith(QUESTION) else _checked(name)
+        kind = "" if name.startswith(QUESTION) else _checked(name)[0]
     if kind:
         return refusal(f"TaskFault_{kind}", message)
     node = hosted(context)

@@ -27,7 +27,7 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.task import OBJECT, Task, load_task, schema_of
 from fieldfare.text import counted
 from fieldfare.trees import refuse_trees
-from fieldfare_client.forked import why_not
+from fieldfare_client.forked import Answer, Ended, ask, why_not
 from fieldfare_client.independence import FORGETFUL, UP_TO_ROUNDING, Dependent, TrainingRaised, require_independent
 from fieldfare_client.questions import measure_all
 from fieldfare_client.shared_users import users_of
@@ -38,6 +38,7 @@ from fieldfare_client.training.trainer import CohortUpdate, Trainer
 from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import Occasion, TrainReply
 from fieldfare_flower.npy import BadReply
+from fieldfare_flower.own_data import FailedThere
 
 # Users who are trained.
 TRIED = 8
@@ -50,9 +51,9 @@ LARGE = 100.0
 # Values of a column that are looked at together.
 BLOCK = 1 << 16
 
-# Tasks whose users were found apart in this process: names, and objects of a script, whose names come again.
-_APART: set[str] = set()
-_OBJECTS: WeakValueDictionary[int, Task] = WeakValueDictionary()
+# Tasks that this process has found right, by name: objects themselves, else their classes. A notebook whose
+# cell ran again has others of that name.
+_APART: WeakValueDictionary[str, object] = WeakValueDictionary()
 
 
 @dataclass
@@ -66,9 +67,17 @@ class TaskReport:
     numel: int = 0  # trained parameters
     # The middle of the norms of the updates that were tried: a look at these users that nothing charges.
     update_norm: float | None = None
+    # Who keeps the report keeps the users in memory, for the next to ask for them.
+    table: UserTable | None = field(default=None, repr=False)
 
 
-def check_task(name: str, *, client: ClientSpec | None = None, on_node: bool = False) -> TaskReport:
+def check_task(
+    name: str,
+    *,
+    client: ClientSpec | None = None,
+    on_node: bool = False,
+    load: Callable[[str], Task] = load_task,
+) -> TaskReport:
     """Check the task called `name` from its data to a reply.
 
     Args:
@@ -76,40 +85,81 @@ def check_task(name: str, *, client: ClientSpec | None = None, on_node: bool = F
         client: the plan's local training; None: its defaults.
         on_node: this is a node: faults of single users do not count, and no score is computed, which servers
             do.
+        load: from where the process that goes on to train has the task, which has read its users then.
 
     Raises:
         Faulty: the first fault.
     """
     began = time.perf_counter()
     with as_fault("task", name, "it cannot be loaded"):
-        task = load_task(name)
-    report = check(task, name, client=client or ClientSpec(), on_node=on_node)
+        task, server = load(name), None if on_node else load_task(name)
+    report = check(task, name, client=client or ClientSpec(), on_node=on_node, server=server)
     report.seconds = time.perf_counter() - began
     return report
 
 
-def check(task: Task, name: str, *, client: ClientSpec, on_node: bool = False) -> TaskReport:
-    """Check a task that is loaded, as `check_task` does."""
-    looked = _Check(task, name, client, on_node)
+def check(
+    task: Task, name: str, *, client: ClientSpec, on_node: bool = False, server: Task | None = None
+) -> TaskReport:
+    """Check a task that is loaded, as `check_task` does.
+
+    Where this process can be forked, the task's code meets users in a child. So a process that goes on to
+    train has nothing in memory of those who were tried, but what `users()` has kept.
+
+    server: the task as the server has it, which builds and scores models and reads no users; None: `task`.
+    """
+    looked = _Check(task, name, client, on_node, task if server is None else server)
     looked.named()
     looked.users()
-    looked.model()
-    looked.users_apart()
-    looked.rows()
-    looked.loss()
-    looked.training()
-    looked.reply()
+    if why_not():
+        looked.look()
+    else:
+        looked.look_in_child()
     if not on_node:
-        looked.score()
+        _APART[name] = looked.maker
     return looked.report
 
 
 class _Check:
     """The steps of one check, with what earlier steps found."""
 
-    def __init__(self, task: Task, name: str, client: ClientSpec, on_node: bool) -> None:
-        self.task, self.name, self.client, self.on_node = task, name, client, on_node
+    def __init__(self, task: Task, name: str, client: ClientSpec, on_node: bool, server: Task) -> None:
+        self.task, self.name, self.client, self.on_node, self.server = task, name, client, on_node, server
         self.report = TaskReport(name)
+        self.maker = task if name.startswith(OBJECT) else type(task)
+
+    def look(self) -> None:
+        """Do what follows after the users are read."""
+        self.model()
+        self.users_apart()
+        self.rows()
+        self.loss()
+        self.training()
+        self.reply()
+        if not self.on_node:
+            self.score()
+
+    def look_in_child(self) -> None:
+        """Do as `look`, in a child of this process."""
+
+        def look() -> Answer:
+            try:
+                self.look()
+            except Faulty as fault:
+                return {"fault": [fault.kind, fault.why, fault.nearest, fault.trace()]}
+            return {name: getattr(self.report, name) for name in ("lines", "warnings", "numel", "update_norm")}
+
+        try:
+            found = ask(look)
+        except Ended as ended:
+            raise self._fault("training", f"{ended}, without a word.") from None
+        if fault := found.pop("fault", None):
+            kind, why, nearest, trace = fault
+            faulty = Faulty(kind, self.name, why, nearest, cause := FailedThere(trace) if trace else None)
+            faulty.told = trace
+            raise faulty from cause
+        for name, value in found.items():
+            setattr(self.report, name, value)
 
     def _say(self, text: str) -> None:
         self.report.lines.append(text)
@@ -130,12 +180,12 @@ class _Check:
     def users(self) -> None:
         """Read the table."""
         with as_fault("users", self.name, "users() failed"):
-            users = users_of(self.name, self.task) if self.on_node else self.task.users()
+            users = users_of(self.name, self.task)
         if not isinstance(users, UserTable):
             kind = type(users).__name__
             why = f"its users() gives a {kind}, not a fieldfare_client.users.UserTable."
             raise self._fault("users", why, "UserTable.grouped(user_of_row, columns)")
-        self.table, sizes = users, users.sizes
+        self.table, self.report.table, sizes = users, users, users.sizes
         self.filled: NDArray[np.int64] = np.flatnonzero(sizes)
         if not len(users) and not self.on_node:
             raise self._fault("users", "users() gives no user.")
@@ -153,7 +203,7 @@ class _Check:
     def model(self) -> None:
         """Build the model twice: every machine must build the same one."""
         with as_fault("model", self.name, "build_model() failed"):
-            model, again = self.task.build_model(), self.task.build_model()
+            model, again = self.task.build_model(), self.server.build_model()
         refuse_trees(f"task {self.name}'s model", model)
         if not isinstance(model, torch.nn.Module):
             raise self._fault("model", f"build_model() gives a {type(model).__name__}, not a torch.nn.Module.")
@@ -193,8 +243,7 @@ class _Check:
         """Train and measure two users alone and after one another, in children, before anybody trains here."""
         users = self.filled[:: max(1, len(self.filled) // 2)][:2]
         # A node would tell the server of its users. What passed once in this process is not tried again.
-        known = self.name in _APART or _OBJECTS.get(id(self.task)) is self.task
-        if self.on_node or len(users) < 2 or known or why_not():
+        if self.on_node or len(users) < 2 or _APART.get(self.name) is self.maker or why_not():
             return
 
         def train(place: int) -> torch.Tensor:
@@ -219,10 +268,6 @@ class _Check:
             raise self._fault("training", f"the {what} of user {users[found.place]} {found.why}", FORGETFUL) from None
         except TrainingRaised:
             return  # the next steps say why
-        if self.name.startswith(OBJECT):
-            _OBJECTS[id(self.task)] = self.task
-        else:
-            _APART.add(self.name)
         self._say("two users train the same alone and after one another")
 
     def rows(self) -> None:
@@ -490,7 +535,7 @@ class _Check:
         scores = []
         for _ in range(2):
             with as_fault("score", self.name, "evaluate() failed"):
-                scores.append(self.task.evaluate(self.module))
+                scores.append(self.server.evaluate(self.module))
         for found in scores:
             value = self._score_of(found)
         first, second = (float(found[self.task.score_name]) for found in scores)

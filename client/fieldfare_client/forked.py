@@ -25,11 +25,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import copy_context
 from importlib import import_module
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
@@ -42,6 +43,7 @@ from fieldfare_flower import own_data
 log = logging.getLogger("fieldfare.client")
 
 Answer: TypeAlias = dict[str, Any]  # what JSON can hold
+_Forked = TypeVar("_Forked")
 # Packages that import parts of theirs while they train: once for this process, not for each child.
 _LAZY = ("torch.", "numpy.", "scipy.", "sklearn.")
 _late: list[str] = []  # what earlier children imported so, and this process has not yet
@@ -162,6 +164,22 @@ def ask_once(work: Callable[[Callable[[Answer], None]], None]) -> Answer | None:
     return _ask(work)
 
 
+def in_new_thread(fork: Callable[[], _Forked]) -> _Forked:
+    """Return what `fork` returns in a thread made for it, in this one's context. Raises what it raises."""
+    done: Future[_Forked] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(fork())
+        except BaseException as error:
+            done.set_exception(error)
+
+    thread = threading.Thread(target=copy_context().run, args=(run,), name="fieldfare-fork")
+    thread.start()
+    thread.join()
+    return done.result()
+
+
 def gather_memory() -> None:
     """Ask the kernel for huge pages under what this process has in memory. Contents stay, and nothing else changes.
 
@@ -226,17 +244,9 @@ def _ask(work: Callable[[Callable[[Answer], None]], None], until: float = math.i
                 stream.flush()
         os._exit(0)
 
-    forked: list[int | OSError] = []
-
-    def fork() -> None:
-        try:
-            child = os.fork()
-        except OSError as error:
-            forked.append(error)
-            return
-        if child:
-            forked.append(child)
-            return
+    def fork() -> int:
+        if child := os.fork():
+            return child
         try:
             os.close(reader)
             _part_shared_memory(into)
@@ -245,14 +255,14 @@ def _ask(work: Callable[[Callable[[Answer], None]], None], until: float = math.i
         finally:
             os._exit(1)
 
-    thread = threading.Thread(target=copy_context().run, args=(fork,), name="fieldfare-fork")
-    thread.start()
-    thread.join()
-    os.close(writer)
+    try:
+        child = in_new_thread(fork)
+    except OSError:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as pipe:
-        (child,) = forked
-        if isinstance(child, OSError):
-            raise child
         try:
             waiting = select.poll()
             waiting.register(pipe, select.POLLIN)

@@ -1,8 +1,8 @@
-"""One copy of a task's users for all actors of a Ray job on a machine: the first reads them, the others map it.
+"""One copy of a task's users: in a process while somebody has them, and for all actors of a Ray job on a machine.
 
-The copy is a file on the machine's RAM disk that has lost its name: the others find it through the process
-that holds it, and it is gone when the last of them is, however that ends. Only processes of the same account
-can open it.
+The first actor reads them, the others map its copy. That is a file on the machine's RAM disk that has lost
+its name: the others find it through the process that holds it, and it is gone when the last of them is,
+however that ends. Only processes of the same account can open it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from fieldfare.atomic import alone_at
 from fieldfare.task import Task, Users
@@ -21,10 +22,13 @@ from fieldfare_client.users import UserTable
 SHARED = Path("/dev/shm")  # noqa: S108 (a folder is made in it, which only this account can enter)
 # File descriptors of the copies that this process made; open for its whole life.
 _held: list[int] = []
+# The tables that somebody of this process has, and the tasks that have read them, by name.
+_tables: WeakValueDictionary[str, UserTable] = WeakValueDictionary()
+_readers: WeakValueDictionary[str, Task] = WeakValueDictionary()
 
 
 def users_of(name: str, task: Task) -> Users:
-    """Return `task.users()`, read once a machine where this process is an actor of a Ray job.
+    """Return `task.users()`: read once while somebody has both, and once a machine in actors of a Ray job.
 
     Args:
         name: as `load_task` takes it; the same name is the same users for the whole job.
@@ -32,6 +36,16 @@ def users_of(name: str, task: Task) -> Users:
 
     Raises whatever `task.users()` raises.
     """
+    table = _tables.get(name)
+    if table is not None and _readers.get(name) is task:  # another may be of a notebook's cell that ran again
+        return table
+    users = _read(name, task)
+    if isinstance(users, UserTable):
+        _tables[name], _readers[name] = users, task
+    return users
+
+
+def _read(name: str, task: Task) -> Users:
     job = ray_job()
     if not job or not Path("/proc/self/fd").is_dir():
         return task.users()

@@ -27,6 +27,8 @@ _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "p
 class Faulty(BadInput):
     """A task that cannot be trained."""
 
+    told = ""  # the trace of a child that found it
+
     def __init__(self, kind: Kind, name: str, why: str, nearest: str = "", cause: BaseException | None = None) -> None:
         """cause: what the task's code raised."""
         self.kind, self.cause = kind, cause
@@ -36,7 +38,7 @@ class Faulty(BadInput):
     def trace(self) -> str:
         """Return the traceback of `cause` from the task's own first frame on, "" without one. It may quote data."""
         frames = own_frames(self.cause)
-        return "" if frames is None else "".join(traceback.format_exception(None, self.cause, frames)).rstrip()
+        return self.told if frames is None else "".join(traceback.format_exception(None, self.cause, frames)).rstrip()
 
 
 def own_frames(cause: BaseException | None) -> TracebackType | None:

@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from fieldfare_client.app import app
 from fieldfare_client.check import check, check_task
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.task_faults import KINDS, Faulty
+from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import QUERY_USERS, write_users_query
 from support import faulty_tasks
 from support.faulty_tasks import FAULTY, Right, cross, data, loss, model, network, score, some_nan
@@ -116,7 +117,6 @@ def test_a_trace_begins_with_the_authors_own_line(task: type[Right], first: str)
     with pytest.raises(Faulty) as fault:
         check(task(), "t", client=ClientSpec())
     lines = fault.value.trace().splitlines()
-    assert fault.value.cause is not None
     assert not [line for line in lines if "fieldfare" in line], lines
     assert first in "".join(lines), lines
     assert bool(lines) == bool(first)
@@ -257,12 +257,65 @@ class KeptMeasure(Right):
         return self.seen[0].expand(len(targets))
 
 
-def test_an_object_of_a_notebook_is_tried_again_where_another_had_its_name() -> None:
+@pytest.mark.parametrize("name", [f"{OBJECT}notebook.Task", "notebook:Task"])
+def test_a_task_of_a_notebook_is_tried_again_where_another_had_its_name(name: str) -> None:
     """A cell that is run again makes a class and an object of the same names."""
-    name = f"{OBJECT}notebook.Task"
     check(Right(), name, client=ClientSpec())
     with pytest.raises(Faulty, check=coded("faulty", "run.task")):
         check(RunningStatistics(), name, client=ClientSpec())
+
+
+class Remembering(Right):
+    """What its code meets of users stays in the class, for whoever trains next in this process."""
+
+    met: ClassVar[list[int]] = []
+
+    def prepare(self, columns: dict[str, np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+        self.met.append(len(columns))
+        return super().prepare(columns)
+
+
+@pytest.mark.parametrize("on_node", [False, True])
+def test_what_a_check_shows_the_tasks_code_of_users_does_not_stay_in_the_process(on_node: bool) -> None:
+    """A user's child begins at memory in which no Python of the task has seen a user; a node is checked before."""
+    check(Remembering(), "remembering", client=ClientSpec(), on_node=on_node)
+    assert not Remembering.met
+
+
+class ReadFirst(Right):
+    """Its users() sets what other methods need."""
+
+    needy: ClassVar[str] = ""
+
+    def users(self) -> UserTable:
+        self.scale = 1.0
+        return super().users()
+
+    def prepare(self, columns: dict[str, np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = super().prepare(columns)
+        return x * self.scale, y
+
+    def build_model(self) -> nn.Module:
+        return super().build_model() if self.needy != "model" or self.scale else nn.Linear(1, 1)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        return {self.score_name: self.scale} if self.needy == "score" else super().evaluate(model)
+
+
+@pytest.mark.parametrize("needy", ["", "model", "score"])
+def test_what_the_server_does_without_users_must_not_need_them(
+    needy: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check called both on the object that had read the users; a run's first round then failed, and was charged."""
+    monkeypatch.setattr(faulty_tasks, "HERE", ReadFirst, raising=False)
+    monkeypatch.setattr(ReadFirst, "needy", needy)
+    if not needy:
+        check_task(named)
+        return
+    with pytest.raises(Faulty, match="no attribute 'scale'") as fault:
+        check_task(named)
+    assert fault.value.kind == needy
+    assert "test_check.py" in fault.value.trace()
 
 
 class Drawing(Right):

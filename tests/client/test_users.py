@@ -14,6 +14,8 @@ from fieldfare.errors import BadInput
 from fieldfare.hashing import all_differ
 from fieldfare.schema import pseudonym, pseudonyms
 from fieldfare_client import mods
+from fieldfare_client.shared_users import users_of
+from fieldfare_client.tasks.digits import DigitsTask
 from fieldfare_client.users import UserTable
 from support.refusals import Coded, coded
 
@@ -175,3 +177,22 @@ def test_a_user_twice_is_refused_wherever_users_are_named(twice: list[int], monk
     with pytest.raises(BadInput, check=coded("wrong-form", "users", "twice")):
         UserTable(names, np.arange(len(names) + 1), {"x": np.zeros(len(names))})
     assert len(UserTable(np.array([3, 1], np.uint64), np.arange(3), {"x": np.zeros(2)})) == 2
+
+
+class Named(DigitsTask):
+    """Groups its rows in one of two ways."""
+
+    def __init__(self, users: int) -> None:
+        super().__init__()
+        self.count = users
+
+    def users(self) -> UserTable:
+        return UserTable.grouped(np.arange(12) % self.count, {"x": np.arange(12)})
+
+
+def test_a_task_of_another_ones_name_reads_its_own_users() -> None:
+    """As one of a notebook's cell that was run again, while somebody still has the old one's."""
+    old, new = Named(3), Named(4)
+    tables = [users_of("cell:Named", task) for task in (old, old, new, old)]
+    assert [len(table) for table in tables] == [3, 3, 4, 3]
+    assert tables[0] is tables[1]

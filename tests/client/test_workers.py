@@ -27,6 +27,7 @@ from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.cores import cores, processes
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.training.workers import WorkerTrainer
+from fieldfare_client.users import UserTable
 from support.refusals import coded
 
 FLAT = clipping.parse({"kind": "flat", "norm": 0.5})
@@ -171,6 +172,42 @@ def test_a_dead_worker_is_an_error_and_leaves_nothing_behind() -> None:
     assert not folder.exists()
     assert not process.is_alive()
     pool.close()
+
+
+class ReadFirst(DigitsTask):
+    """Its users() sets what prepare() needs."""
+
+    def users(self) -> UserTable:
+        self.scale = 0.5
+        return super().users()
+
+    def prepare(self, columns: dict[str, np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = super().prepare(columns)
+        return x * self.scale, y
+
+
+def test_forked_workers_train_the_very_task_that_read_the_users() -> None:
+    """They loaded it anew: every user of such a task failed once a node had tried its other cores."""
+    task = ReadFirst()
+    table, settings = task.users(), TrainingSettings(CLIENT, FLAT, 0, False)
+    with WorkerTrainer("test_workers:ReadFirst", settings, table, workers=2, reader=task) as pool:
+        assert not pool.train([start()], [1.0], np.arange(6), at_round=0).failures
+
+
+def test_a_pool_ends_though_another_process_holds_its_pipes() -> None:
+    """Whatever was forked meanwhile has this end of each pipe, so that no worker sees it closed."""
+    pool = WorkerTrainer("digits", TrainingSettings(CLIENT, FLAT, 0, False), DigitsTask().users(), workers=2)
+    pool.train([start()], [1.0], np.arange(4), at_round=0)
+    workers = list(pool._processes)
+    if not (other := os.fork()):
+        time.sleep(60)
+        os._exit(0)
+    try:
+        pool.close()
+        assert [process.exitcode for process in workers] == [0, 0]  # and not by a signal, five seconds later
+    finally:
+        os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)
 
 
 def test_no_workers_are_refused() -> None:

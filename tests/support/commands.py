@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,4 +21,10 @@ def command_in(folder: Path, monkeypatch: pytest.MonkeyPatch, home: str = "home"
     monkeypatch.setenv("FIELDFARE_HOME", str(folder / home))
     monkeypatch.delenv("FIELDFARE_LEDGER", raising=False)
     runner = CliRunner()
-    return lambda *words: runner.invoke(application, [str(word) for word in words])
+
+    def run(*words: object) -> Result:
+        if app := sys.modules.get("fieldfare_client.app"):
+            app.forget_users()  # a command is a process of its own
+        return runner.invoke(application, [str(word) for word in words])
+
+    return run

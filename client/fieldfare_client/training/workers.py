@@ -20,7 +20,7 @@ import tempfile
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from fieldfare.clipping import ClippingSpec
 from fieldfare.errors import OutOfRange, WrongForm
 from fieldfare.hashing import all_differ
-from fieldfare.task import load_task
+from fieldfare.task import Task, load_task
 from fieldfare_client import forked
 from fieldfare_client.main_guard import GUARD, one_thread
 from fieldfare_client.settings import TrainingSettings
@@ -50,7 +50,7 @@ from fieldfare_client.users import UserTable
 class _Job:
     """The constants of a worker's life."""
 
-    task: str
+    task: str | Task  # or its name
     settings: TrainingSettings
     table: UserTable | Path  # or its file
     shape: tuple[int, int]
@@ -101,13 +101,14 @@ class WorkerTrainer:
     once.
 
     Args:
-        task: a name that `fieldfare.task.load_task` finds; every worker loads it.
+        task: a name that `fieldfare.task.load_task` finds.
         settings: of the first round.
         table: whose users are trained; where workers are not forked, and unless it is a mapped file, its
             rows are written to shared memory once.
         workers: how many processes.
         points: the most points that a round trains from.
         queries: how many queries a round asks.
+        reader: the task that has read `table`, which forked workers train; None: loaded. Others load it.
 
     Raises:
         BadInput: there are no workers, or the task's model is one that `Trainer` refuses.
@@ -122,11 +123,12 @@ class WorkerTrainer:
         workers: int,
         points: int = 1,
         queries: int = 1,
+        reader: Task | None = None,
     ) -> None:
         if workers < 1:
             raise OutOfRange(f"workers = {workers}", "must be at least 1.", "1")
         self.client, self.table = settings.client, table
-        loaded = load_task(task)
+        loaded = load_task(task) if reader is None else reader
         # Refuses here the models that the workers would refuse.
         self.schema = Trainer(loaded, settings.client, lambda updates: None).schema
         self._folder = tempfile.TemporaryDirectory(prefix="fieldfare-", dir=SHARED if SHARED.is_dir() else None)
@@ -157,12 +159,12 @@ class WorkerTrainer:
             context: Any = multiprocessing.get_context("fork" if forks else "spawn")
             for _ in range(workers):
                 shapes = self._points.shape, self._sums.shape
-                job = _Job(task, settings, rows, *shapes)
+                job = _Job(loaded if forks else task, settings, rows, *shapes)
                 ours, theirs = context.Pipe()
                 inherited = [*self._pipes, ours] if forks else []
                 process = context.Process(target=_serve, args=(theirs, job, inherited), daemon=True)
                 with one_thread():
-                    _start(process)
+                    forked.in_new_thread(process.start)
                 theirs.close()
                 self._pipes.append(ours)
                 self._starting.append(ours)
@@ -328,6 +330,8 @@ class WorkerTrainer:
                 for lock in self._reading:
                     reading.enter_context(lock)
                 for pipe in self._pipes:
+                    with suppress(OSError):
+                        pipe.send(None)  # other processes that were forked meanwhile may hold this end open
                     pipe.close()
             for process in self._processes:
                 process.join(timeout=5)
@@ -346,25 +350,8 @@ class WorkerTrainer:
         self.close()
 
 
-def _start(process: Any) -> None:
-    """Start it from a thread made for it, which has no OpenMP threads yet (`forked`)."""
-    failed: list[BaseException] = []
-
-    def start() -> None:
-        try:
-            process.start()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=start, name="fieldfare-fork")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-
-
 def _serve(pipe: Connection, job: _Job, inherited: Sequence[Connection]) -> None:
-    """Train shares in a worker process until the other end of the pipe closes.
+    """Train shares in a worker process until the other end of the pipe says None, or closes.
 
     inherited: ends that are not its own.
     """
@@ -377,28 +364,26 @@ def _serve(pipe: Connection, job: _Job, inherited: Sequence[Connection]) -> None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         table = open_table(job.table) if isinstance(job.table, Path) else job.table
-        trainer = trainer_of(load_task(job.task), job.settings)
+        task = load_task(job.task) if isinstance(job.task, str) else job.task
+        trainer = trainer_of(task, job.settings)
     except Exception as error:  # the parent raises it
         pipe.send(f"{type(error).__name__}: {error}")
         return
     pipe.send("")
     maps: dict[str, NDArray[Any]] = {}
-    while True:
-        try:
-            at_round, weights, users, spec, points, total = pipe.recv()
-        except (EOFError, ConnectionError):
-            return
-        try:
-            if spec is not None:
-                trainer.clip = clip_with(spec, trainer.schema)
-            queries = job.sums[0]
-            if points not in maps:
-                maps[points] = np.memmap(points, np.float32, "r", shape=job.shape)
-            if total not in maps:
-                maps[total] = np.memmap(total, np.float64, "r+", shape=job.sums)
-            sources = [torch.from_numpy(maps[points][place].copy()) for place in range(len(weights) // queries)]
-            cohort = trainer.train(sources, weights, table, users, at_round=at_round, queries=queries)
-            maps[total][:] = cohort.update.numpy().reshape(job.sums)
-            pipe.send(("", cohort.counts, cohort.failures))
-        except Exception as error:  # the parent raises it
-            pipe.send((f"{type(error).__name__}: {error}", (), {}))
+    with suppress(EOFError, ConnectionError):
+        for at_round, weights, users, spec, points, total in iter(pipe.recv, None):
+            try:
+                if spec is not None:
+                    trainer.clip = clip_with(spec, trainer.schema)
+                queries = job.sums[0]
+                if points not in maps:
+                    maps[points] = np.memmap(points, np.float32, "r", shape=job.shape)
+                if total not in maps:
+                    maps[total] = np.memmap(total, np.float64, "r+", shape=job.sums)
+                sources = [torch.from_numpy(maps[points][place].copy()) for place in range(len(weights) // queries)]
+                cohort = trainer.train(sources, weights, table, users, at_round=at_round, queries=queries)
+                maps[total][:] = cohort.update.numpy().reshape(job.sums)
+                pipe.send(("", cohort.counts, cohort.failures))
+            except Exception as error:  # the parent raises it
+                pipe.send((f"{type(error).__name__}: {error}", (), {}))

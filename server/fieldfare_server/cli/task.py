@@ -107,7 +107,8 @@ def _is_planned(name: str) -> bool:
 
 
 def check_here(name: str, client: ClientSpec | None = None) -> TaskReport:
-    """Check the task `name` on this machine. Raises the first fault, `Faulty`, a `BadInput`."""
+    """Check the task `name` that this process would train. Raises the first fault, `Faulty`, a `BadInput`."""
     with importing():
-        from fieldfare_client.check import check_task  # imports PyTorch
-    return check_task(name, client=client)
+        from fieldfare_client.app import task_of  # imports PyTorch
+        from fieldfare_client.check import check_task
+    return check_task(name, client=client, load=task_of)

@@ -12,7 +12,6 @@ from fieldfare.accounting.filter import Price, Terms, default_leak, gauge
 from fieldfare.cost import Cost
 from fieldfare.errors import Conflict, Differs, Interrupted, NotGiven, OutOfRange, WrongForm
 from fieldfare.plan import Plan
-from fieldfare.task import OBJECT
 from fieldfare.text import decimal
 from fieldfare_client.app import forget_users, user_names
 from fieldfare_client.main_guard import check_main_guard, require_main_guard
@@ -104,6 +103,7 @@ def simulate(
         if plan.client.workers != "auto" and processes(plan.client, plan.run.task) > 1:
             check_main_guard()
     runs: list[SimulatedRun] = []
+    forget_users()  # a notebook makes its tasks again and again, under the same names
     try:
         if resume:
             session = Session.resume(home, resume, True, SIMULATION, users=user_names)
@@ -119,9 +119,7 @@ def simulate(
             session = Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION, users=user_names)
             runs.append(_run(session, label, home, kept, nodes, progress))
     finally:
-        if any(plan.run.task.startswith(OBJECT) for plan in plans):
-            # A notebook makes its tasks again and again; the users of the old ones would stay in memory.
-            forget_users()
+        forget_users()
     return Runs(runs)
 
 

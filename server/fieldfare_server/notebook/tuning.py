@@ -9,7 +9,6 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from fieldfare.plan import Plan
-from fieldfare.task import OBJECT
 from fieldfare_client.app import forget_users
 from fieldfare_server.cli.tune import way_of
 from fieldfare_server.ledger import Ledger
@@ -91,5 +90,4 @@ def tune(
                 return tuning.offer()
         return replace(run_trials(home, tuning, accept_delta=accept_delta, quiet=not progress), kept=kept)
     finally:
-        if plan.run.task.startswith(OBJECT):
-            forget_users()
+        forget_users()

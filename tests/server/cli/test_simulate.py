@@ -380,7 +380,7 @@ def test_a_score_that_fails_in_a_run_leaves_it_for_its_resume(
     """`sys.exit(3)` ended the command with the code of a refused budget, anything else with a traceback and 1."""
     _, command = prepare(tmp_path)
     right, calls = TinyTask.evaluate, itertools.count()
-    monkeypatch.setattr(TinyTask, "evaluate", lambda self, model: how() if next(calls) == 5 else right(self, model))
+    monkeypatch.setattr(TinyTask, "evaluate", lambda self, model: how() if next(calls) == 3 else right(self, model))
     said = simulate(command)
     assert said.exit_code == 4, said.output
     run = re.findall("--resume ([0-9a-f]+)", json.loads(said.stdout)["message"])

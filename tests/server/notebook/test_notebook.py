@@ -17,7 +17,7 @@ import torch
 
 import fieldfare as ff
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
-from fieldfare_client.app import _hosted
+from fieldfare_client.app import _hosted, user_names
 from fieldfare_server.notebook import simulation
 from fieldfare_server.notebook.runs import Runs
 from support.refusals import Coded, coded
@@ -151,6 +151,34 @@ def test_a_temporary_ledger_goes_with_its_runs() -> None:
     assert not root.exists()
 
 
+def test_a_cell_that_is_run_again_is_trained_and_not_the_class_that_had_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A named class was kept for the life of the process: the new one was checked, and the old one trained."""
+    read: list[str] = []
+
+    def run(tag: str, axis: int) -> float:
+        class Cell(Signs):
+            def __init__(self) -> None:
+                super().__init__(axis)
+
+            def users(self) -> ff.UserTable:
+                read.append(tag)
+                return super().users()
+
+        Cell.__qualname__ = "Cell"
+        monkeypatch.setattr(sys.modules[__name__], "Cell", Cell, raising=False)
+        (run,) = ff.simulate(plan_of(task=Cell, epsilon=1e3), population="cells", budget=1e4, nodes=2, progress=False)
+        assert run.plan.run.task == f"{__name__}:Cell"
+        return float(run.frame()["score"].iloc[-1])
+
+    assert run("first", 0) > 0.8
+    assert read == ["first"]  # once, for the check, the price and both nodes
+    user_names(f"{__name__}:Cell")  # as an app in this process does
+    assert run("second", 1) > 0.8  # the old one's model knows nothing of the new axis
+    assert read == ["first", "first", "second"]
+
+
 def test_the_users_of_a_task_object_do_not_stay_in_memory(runs: Any) -> None:
     assert _hosted.cache_info().currsize == 0
 
@@ -229,7 +257,7 @@ def test_equal_mechanisms_get_numbers() -> None:
 
 def test_an_interrupted_run_goes_on_where_its_ledger_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stopping(Signs):
-        patience = 4  # two of them are the check before the run
+        patience = 2  # the check before the run, in a child, is not counted here
 
         def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
             self.patience -= 1

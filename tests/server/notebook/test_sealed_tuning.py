@@ -26,7 +26,7 @@ from fieldfare.accounting.sealed import draw, least_mu
 from fieldfare.errors import BadInput, BudgetRefused, ChargedInVain
 from fieldfare.plan import Plan
 from fieldfare.text import up
-from fieldfare_client import forked
+from fieldfare_client import check, forked
 from fieldfare_client.app import forget_users
 from fieldfare_server.cli import sealed
 from fieldfare_server.evidence.verify import verify
@@ -91,6 +91,8 @@ def spied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     for module in forked._OWN_THREADS:  # JAX, which another test may have loaded; no child here uses it
         monkeypatch.delitem(sys.modules, module, raising=False)
+    # The check before the search scores in a child too, and the spy tells trials by their process.
+    monkeypatch.setattr(check, "why_not", lambda: "scored here")
     yield
     forget_users()
 

@@ -12,7 +12,7 @@ import pytest
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import TuningSpec
-from fieldfare_client.app import _task as loaded
+from fieldfare_client.app import task_of as loaded
 from fieldfare_client.app import user_names
 from fieldfare_client.questions import QuestionTask
 from fieldfare_flower.messages import TrainInstruction
