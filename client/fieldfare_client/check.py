@@ -158,8 +158,7 @@ class _Check:
             faulty = Faulty(kind, self.name, why, nearest, cause := FailedThere(trace) if trace else None)
             faulty.told = trace
             raise faulty from cause
-        for name, value in found.items():
-            setattr(self.report, name, value)
+        vars(self.report).update(found)
 
     def _say(self, text: str) -> None:
         self.report.lines.append(text)
