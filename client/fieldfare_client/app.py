@@ -85,7 +85,7 @@ class Hosted:
         return found
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=128)
 def task_of(name: str) -> Task:
     """Return the task of all nodes that this process simulates."""
     return load_task(name)
@@ -176,17 +176,17 @@ def _settings(told: str) -> tuple[TrainingSettings, str]:
     return TrainingSettings.parse(settings), json.dumps({**settings, "clipping": ANY_CLIPPING})
 
 
-def _trainer(task: Task, settings_json: str, device: str) -> Trainer:
+def _trainer(name: str, settings_json: str, device: str) -> Trainer:
     """Return the trainer of these settings: one, and what it has traced, for all clip norms of a run."""
     settings, told = _settings(settings_json)
-    trainer = _unclipped(task, told, device)
+    trainer = _unclipped(name, told, device)
     trainer.clip = clip_with(settings.clipping, trainer.schema)
     return trainer
 
 
 @lru_cache(maxsize=8)
-def _unclipped(task: Task, settings_json: str, device: str) -> Trainer:
-    return trainer_of(task, TrainingSettings.parse(json.loads(settings_json)), device)
+def _unclipped(name: str, settings_json: str, device: str) -> Trainer:  # a task itself may have no hash: a dataclass
+    return trainer_of(task_of(name), TrainingSettings.parse(json.loads(settings_json)), device)
 
 
 class _Pool:
@@ -240,7 +240,7 @@ def _train(node: Hosted, instruction: TrainInstruction, settings: TrainingSettin
 
     def alone() -> CohortUpdate:
         with _shared:
-            trainer = _trainer(node.task, json.dumps(instruction.settings, sort_keys=True), _device())
+            trainer = _trainer(node.name, json.dumps(instruction.settings, sort_keys=True), _device())
             return trainer.train(points, weights, node.table, users, at_round=instruction.batches, queries=queries)
 
     def start() -> WorkerTrainer:

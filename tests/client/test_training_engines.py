@@ -649,7 +649,7 @@ def test_one_trainer_serves_every_clip_norm_of_a_run() -> None:
     for norm in (0.5, 0.01, 0.5):
         told = {"kind": "adaptive-quantile", "norm": norm}
         settings = {"client": client.model_dump(mode="json"), "clipping": told, "seed": 4, "isolated": False}
-        one = app._trainer(task, json.dumps(settings), "cpu")
+        one = app._trainer("digits", json.dumps(settings), "cpu")
         afresh = Trainer(task, client, clip_with(clipping.parse(told), schema), seed=4)
         cohort, expected = (each.train([start], [1.0], table, users, at_round=2) for each in (one, afresh))
         assert torch.equal(cohort.update, expected.update)

@@ -179,6 +179,20 @@ def test_a_cell_that_is_run_again_is_trained_and_not_the_class_that_had_its_name
     assert read == ["first", "first", "second"]
 
 
+@dataclasses.dataclass
+class Sides(Signs):
+    """Has no hash, as any dataclass that can be compared."""
+
+    axis: int = 1
+
+
+@pytest.mark.parametrize("task", [Sides, Sides(2)])
+def test_a_task_may_be_a_dataclass(task: Any) -> None:
+    """A trainer was kept by its task's hash: no user trained, with a TypeError of this package's."""
+    (run,) = ff.simulate(plan_of(task=task), population="sides", budget=20, progress=False)
+    assert run.frame()["state"].eq("committed").all()
+
+
 def test_the_users_of_a_task_object_do_not_stay_in_memory(runs: Any) -> None:
     assert _hosted.cache_info().currsize == 0
 
