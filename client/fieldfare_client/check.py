@@ -53,7 +53,7 @@ BLOCK = 1 << 16
 
 # Tasks that this process has found right, by name: objects themselves, else their classes. A notebook whose
 # cell ran again has others of that name.
-_APART: WeakValueDictionary[str, object] = WeakValueDictionary()
+_RIGHT: WeakValueDictionary[str, object] = WeakValueDictionary()
 
 
 @dataclass
@@ -72,11 +72,7 @@ class TaskReport:
 
 
 def check_task(
-    name: str,
-    *,
-    client: ClientSpec | None = None,
-    on_node: bool = False,
-    load: Callable[[str], Task] = load_task,
+    name: str, *, client: ClientSpec | None = None, on_node: bool = False, load: Callable[[str], Task] = load_task
 ) -> TaskReport:
     """Check the task called `name` from its data to a reply.
 
@@ -111,12 +107,16 @@ def check(
     looked = _Check(task, name, client, on_node, task if server is None else server)
     looked.named()
     looked.users()
+    if on_node and looked.was_right:
+        return looked.report
+    looked.model()
+    looked.users_apart()
     if why_not():
         looked.look()
     else:
         looked.look_in_child()
     if not on_node:
-        _APART[name] = looked.maker
+        _RIGHT[name] = looked.maker
     return looked.report
 
 
@@ -127,11 +127,10 @@ class _Check:
         self.task, self.name, self.client, self.on_node, self.server = task, name, client, on_node, server
         self.report = TaskReport(name)
         self.maker = task if name.startswith(OBJECT) else type(task)
+        self.was_right = _RIGHT.get(name) is self.maker  # to more than a node asks
 
     def look(self) -> None:
-        """Do what follows after the users are read."""
-        self.model()
-        self.users_apart()
+        """Show the task's code some users."""
         self.rows()
         self.loss()
         self.training()
@@ -242,7 +241,7 @@ class _Check:
         """Train and measure two users alone and after one another, in children, before anybody trains here."""
         users = self.filled[:: max(1, len(self.filled) // 2)][:2]
         # A node would tell the server of its users. What passed once in this process is not tried again.
-        if self.on_node or len(users) < 2 or _APART.get(self.name) is self.maker or why_not():
+        if self.on_node or self.was_right or len(users) < 2 or why_not():
             return
 
         def train(place: int) -> torch.Tensor:
