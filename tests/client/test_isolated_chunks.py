@@ -336,6 +336,24 @@ def test_nothing_is_shown_by_rows_that_move_nothing() -> None:
     assert not alike.fits(16, 16, 16)
 
 
+@pytest.mark.parametrize("most", [2, 3, 6, 10, 13, 99])
+def test_a_chunk_is_tried_next_to_infinite_numbers_whatever_its_size(most: int) -> None:
+    """For 13 users at most, say, the chunk that others are compared with held two, and none of infinite numbers."""
+
+    def leaking(start: torch.Tensor, chunk: Chunk) -> torch.Tensor:
+        own = chunk.inputs.reshape(len(chunk), -1)
+        return own + 0.0 * own.sum(0)  # moves nobody, as long as all numbers are finite
+
+    rows = torch.zeros(1, 6), torch.zeros(1, dtype=torch.int64)
+    tried = Isolation(leaking, rows, torch.zeros(6), ClientSpec(), most, None)
+    assert not tried.fits(tried.base, 4, 4)
+    apart = Isolation(
+        lambda start, chunk: chunk.inputs.reshape(len(chunk), -1), rows, torch.zeros(6), ClientSpec(), most, None
+    )
+    assert apart.fits(apart.base, 4, 4)
+    assert most / 2 < apart.base <= most or apart.base == 16
+
+
 def test_a_user_who_overflows_when_others_go_on_keeps_the_own_update() -> None:
     """A user with few rows waits in its slot until the others are done; what happens there meanwhile is left out."""
     task = Made(small, [4, 40, 40])
