@@ -85,8 +85,8 @@ class Isolation:
         self._start = start + 0.05 * torch.randn(start.shape, generator=generator).to(start.device)
         # One epoch: a step and the next one are enough for users to differ; the second one of a wide layer is another.
         self._client = client.model_copy(update={"epochs": 2 if wide else 1, "steps": None})
-        room = min(BASE.get(start.device.type, BASE["cuda"]), most)
-        self.base = next(size for size in range(room, 0, -1) if ladder(size) == size)
+        base = ladder(min(BASE.get(start.device.type, BASE["cuda"]), most))
+        self.base = base if base <= most else 2  # another base may round in another way
         self.only: Collection[int] = ()  # the sizes that are recorded, where nothing else is to be tried
         self._warned = False
         shapes = [tuple(part.shape[1:]) for part in rows]
@@ -168,8 +168,9 @@ class Isolation:
         if not bool(whole.isfinite().all()) or bool((whole == whole[:1]).all()):
             return False
         # Some of them, from both ends and between, in other slots of the smallest chunk and next to others.
-        some = min(slots, self.base) - max(1, self.base // 4)
-        for kept in (np.linspace(0, slots - 1, some).astype(np.int64), chance.choice(slots, some, replace=False)):
+        some = min(slots, self.base - max(1, self.base // 4))
+        kept = np.linspace(0, slots - 1, some).astype(np.int64)
+        for _ in range(max(2, BASE["cpu"] // self.base)):
             # -1 is a user with infinite numbers: what one user's numbers do to another's shows most with those.
             seated, free = np.full(self.base, -1), chance.permutation(self.base)
             seats, others = free[: len(kept)], free[len(kept) + 1 :: 2]
@@ -177,6 +178,7 @@ class Isolation:
             seated[seats] = seeds[kept]
             if not _same_bits(self.train(seated, rows, width)[seats], whole[kept]):
                 return False
+            kept = chance.choice(slots, some, replace=False)
         return True
 
     def train(self, seeds: NDArray[np.int64], rows: int, width: int) -> torch.Tensor:
