@@ -215,13 +215,13 @@ USUAL = client_app._trainer
 
 
 @lru_cache(maxsize=8)
-def _trainer(task: Any, settings_json: str, device: str) -> Any:
-    settings = TrainingSettings.parse(json.loads(settings_json))
+def _trainer(name: str, settings_json: str, device: str) -> Any:
+    task, settings = client_app.task_of(name), TrainingSettings.parse(json.loads(settings_json))
     if OnePass.fits(task, settings):
         return OnePass(task, settings, device)
     if OnePassVerse.fits(task, settings):
         return OnePassVerse(task, settings)
-    return USUAL(task, settings_json, device)
+    return USUAL(name, settings_json, device)
 
 
 @contextmanager
