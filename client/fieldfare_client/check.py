@@ -99,9 +99,8 @@ def check(
 ) -> TaskReport:
     """Check a task that is loaded, as `check_task` does.
 
-    Where this process can be forked, the task's code meets users in a child. So a process that goes on to
-    train has nothing in memory of those who were tried, but what `users()` has kept.
-
+    Where this process can be forked, the task's code meets users in a child: one that goes on to train has
+    nothing in memory of those who were tried, but what `users()` has kept.
     server: the task as the server has it, which builds and scores models and reads no users; None: `task`.
     """
     looked = _Check(task, name, client, on_node, task if server is None else server)
@@ -115,7 +114,7 @@ def check(
         looked.look()
     else:
         looked.look_in_child()
-    if not on_node:
+    if not on_node and client.isolation != "process":  # which leaves untried what memory carries
         _RIGHT[name] = looked.maker
     return looked.report
 
@@ -150,6 +149,8 @@ class _Check:
 
         try:
             found = ask(look)
+        except OSError:  # no room for another process
+            return self.look()
         except Ended as ended:
             raise self._fault("training", f"{ended}, without a word.") from None
         if fault := found.pop("fault", None):

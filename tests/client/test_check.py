@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 import time
@@ -263,6 +264,35 @@ def test_a_task_of_a_notebook_is_tried_again_where_another_had_its_name(name: st
     check(Right(), name, client=ClientSpec())
     with pytest.raises(Faulty, check=coded("faulty", "run.task")):
         check(RunningStatistics(), name, client=ClientSpec())
+
+
+class Counting(Right):
+    """Trains each batch more than the one before, whoever's that was; measures nothing of that."""
+
+    count = 0
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return super().loss(outputs, targets) * self.count
+
+    def measure(self, name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(targets))
+
+
+def test_what_was_tried_in_children_alone_is_tried_again_for_a_plan_without_them() -> None:
+    """What memory carries from user to user is nothing to `isolation = "process"`, and another's charge to "none"."""
+    task, name = Counting(), "apart:Task"
+    check(task, name, client=ClientSpec(isolation="process"))
+    with pytest.raises(Faulty, check=coded("faulty", "run.task")):
+        check(task, name, client=ClientSpec())
+
+
+def test_without_room_for_a_process_the_check_is_made_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(work: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("fieldfare_client.check.ask", full)
+    assert any("twice the same" in line for line in check(Right(), "full", client=ClientSpec()).lines)
 
 
 class Remembering(Right):
