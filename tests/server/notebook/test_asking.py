@@ -537,11 +537,14 @@ def test_how_many_users_have_no_value_is_told_by_nothing_but_the_answer(
 ) -> None:
     """A price is told without measuring anybody; a measure fails uncounted, where one person reads all that is said."""
     measured: list[int] = []
+    everywhere = tmp_path / "measured"  # in children too
     prepare = Heights.prepare
 
     def noted(task: Heights, columns: Any) -> Any:
         if not (columns["x"] == 1).all():  # a made-up row has nothing but ones
             measured.append(1)
+            with everywhere.open("a") as file:
+                file.write("1 ")
         return prepare(task, columns)
 
     monkeypatch.setattr(Heights, "prepare", noted)
@@ -553,9 +556,13 @@ def test_how_many_users_have_no_value_is_told_by_nothing_but_the_answer(
     with pytest.raises(BudgetRefused):
         ask(NORMS, tmp_path, epsilon=2.0)
     assert not measured, "nor before the budget holds it"
+    everywhere.write_text("")
     with caplog.at_level("DEBUG"):
         ask(NORMS, tmp_path, epsilon=0.5)
     assert measured
+    assert len(everywhere.read_text().split()) < 1.5 * len(Heights().users()), (
+        "once each, and a few who are tried apart"
+    )
     assert "ValueError" not in caplog.text + "".join(capsys.readouterr())
 
 
