@@ -306,7 +306,7 @@ def _train_as_chosen(
 
 @lru_cache(maxsize=8)
 def _checked(name: str) -> tuple[str, UserTable | None]:
-    """Return the kind of fault that the task has here, "" where it is right, and its users. The log has the text."""
+    """Return the kind of fault that the task has here, or "", and its users, who stay in memory for `hosted`."""
     try:
         report = check_task(name, on_node=True, load=task_of)
     except Faulty as fault:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,8 +52,7 @@ LARGE = 100.0
 # Values of a column that are looked at together.
 BLOCK = 1 << 16
 
-# Tasks that this process has found right, by name: objects themselves, else their classes. A notebook whose
-# cell ran again has others of that name.
+# Tasks that this process found right, by name: objects, else their classes. A cell that ran again has others.
 _RIGHT: WeakValueDictionary[str, object] = WeakValueDictionary()
 
 
@@ -67,7 +67,7 @@ class TaskReport:
     numel: int = 0  # trained parameters
     # The middle of the norms of the updates that were tried: a look at these users that nothing charges.
     update_norm: float | None = None
-    # Who keeps the report keeps the users in memory, for the next to ask for them.
+    # The users that were read: while the report is kept, whoever asks for them next need not read them again.
     table: UserTable | None = field(default=None, repr=False)
 
 
@@ -144,8 +144,9 @@ class _Check:
             try:
                 self.look()
             except Faulty as fault:
-                return {"fault": [fault.kind, fault.why, fault.nearest, fault.trace()]}
-            return {name: getattr(self.report, name) for name in ("lines", "warnings", "numel", "update_norm")}
+                raised = "".join(traceback.format_exception(fault.cause)) if fault.cause else ""
+                return {"fault": [fault.kind, fault.why, fault.nearest, raised, fault.trace()]}
+            return {name: getattr(self.report, name) for name in ("lines", "warnings", "update_norm")}
 
         try:
             found = ask(look)
@@ -154,10 +155,10 @@ class _Check:
         except Ended as ended:
             raise self._fault("training", f"{ended}, without a word.") from None
         if fault := found.pop("fault", None):
-            kind, why, nearest, trace = fault
-            faulty = Faulty(kind, self.name, why, nearest, cause := FailedThere(trace) if trace else None)
+            kind, why, nearest, raised, trace = fault
+            faulty = Faulty(kind, self.name, why, nearest, FailedThere(f"\n{raised}") if raised else None)
             faulty.told = trace
-            raise faulty from cause
+            raise faulty from faulty.cause
         vars(self.report).update(found)
 
     def _say(self, text: str) -> None:

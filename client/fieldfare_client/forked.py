@@ -255,14 +255,11 @@ def _ask(work: Callable[[Callable[[Answer], None]], None], until: float = math.i
         finally:
             os._exit(1)
 
-    try:
-        child = in_new_thread(fork)
-    except OSError:
-        os.close(reader)
-        raise
-    finally:
-        os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as pipe:
+        try:
+            child = in_new_thread(fork)
+        finally:
+            os.close(writer)
         try:
             waiting = select.poll()
             waiting.register(pipe, select.POLLIN)

@@ -22,10 +22,9 @@ from fieldfare_client.app import app
 from fieldfare_client.check import check, check_task
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.task_faults import KINDS, Faulty
-from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import QUERY_USERS, write_users_query
 from support import faulty_tasks
-from support.faulty_tasks import FAULTY, Right, cross, data, loss, model, network, score, some_nan
+from support.faulty_tasks import FAULTY, ReadFirst, Right, cross, data, loss, model, network, score, some_nan
 from support.refusals import coded
 
 
@@ -118,6 +117,7 @@ def test_a_trace_begins_with_the_authors_own_line(task: type[Right], first: str)
     with pytest.raises(Faulty) as fault:
         check(task(), "t", client=ClientSpec())
     lines = fault.value.trace().splitlines()
+    assert fault.value.cause is not None
     assert not [line for line in lines if "fieldfare" in line], lines
     assert first in "".join(lines), lines
     assert bool(lines) == bool(first)
@@ -280,7 +280,7 @@ class Counting(Right):
 
 
 def test_what_was_tried_in_children_alone_is_tried_again_for_a_plan_without_them() -> None:
-    """What memory carries from user to user is nothing to `isolation = "process"`, and another's charge to "none"."""
+    """Children hide what memory carries from user to user. A plan whose users train in one process does not."""
     task, name = Counting(), "apart:Task"
     check(task, name, client=ClientSpec(isolation="process"))
     with pytest.raises(Faulty, check=coded("faulty", "run.task")):
@@ -312,18 +312,10 @@ def test_what_a_check_shows_the_tasks_code_of_users_does_not_stay_in_the_process
     assert not Remembering.met
 
 
-class ReadFirst(Right):
-    """Its users() sets what other methods need."""
+class Needy(ReadFirst, Right):
+    """One more method needs what its users() sets."""
 
     needy: ClassVar[str] = ""
-
-    def users(self) -> UserTable:
-        self.scale = 1.0
-        return super().users()
-
-    def prepare(self, columns: dict[str, np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-        x, y = super().prepare(columns)
-        return x * self.scale, y
 
     def build_model(self) -> nn.Module:
         return super().build_model() if self.needy != "model" or self.scale else nn.Linear(1, 1)
@@ -336,9 +328,9 @@ class ReadFirst(Right):
 def test_what_the_server_does_without_users_must_not_need_them(
     needy: str, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check called both on the object that had read the users; a run's first round then failed, and was charged."""
-    monkeypatch.setattr(faulty_tasks, "HERE", ReadFirst, raising=False)
-    monkeypatch.setattr(ReadFirst, "needy", needy)
+    """The check used the object that had read the users. The server's has not: a charged first round failed."""
+    monkeypatch.setattr(faulty_tasks, "HERE", Needy, raising=False)
+    monkeypatch.setattr(Needy, "needy", needy)
     if not needy:
         check_task(named)
         return

@@ -180,7 +180,7 @@ def test_a_user_twice_is_refused_wherever_users_are_named(twice: list[int], monk
 
 
 class Named(DigitsTask):
-    """Groups its rows in one of two ways."""
+    """Twelve rows, shared out among as many users as it is told."""
 
     def __init__(self, users: int) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.cores import cores, processes
 from fieldfare_client.training.trainer import Trainer
 from fieldfare_client.training.workers import WorkerTrainer
-from fieldfare_client.users import UserTable
+from support.faulty_tasks import ReadFirst
 from support.refusals import coded
 
 FLAT = clipping.parse({"kind": "flat", "norm": 0.5})
@@ -174,23 +174,15 @@ def test_a_dead_worker_is_an_error_and_leaves_nothing_behind() -> None:
     pool.close()
 
 
-class ReadFirst(DigitsTask):
-    """Its users() sets what prepare() needs."""
-
-    def users(self) -> UserTable:
-        self.scale = 0.5
-        return super().users()
-
-    def prepare(self, columns: dict[str, np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-        x, y = super().prepare(columns)
-        return x * self.scale, y
+class ReadFirstDigits(ReadFirst, DigitsTask):
+    """The digits, for users whom this very object has read."""
 
 
 def test_forked_workers_train_the_very_task_that_read_the_users() -> None:
     """They loaded it anew: every user of such a task failed once a node had tried its other cores."""
-    task = ReadFirst()
+    task = ReadFirstDigits()
     table, settings = task.users(), TrainingSettings(CLIENT, FLAT, 0, False)
-    with WorkerTrainer("test_workers:ReadFirst", settings, table, workers=2, reader=task) as pool:
+    with WorkerTrainer("test_workers:ReadFirstDigits", settings, table, workers=2, reader=task) as pool:
         assert not pool.train([start()], [1.0], np.arange(6), at_round=0).failures
 
 

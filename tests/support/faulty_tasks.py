@@ -51,6 +51,18 @@ class Right(Task):
         return {"accuracy": float(right.mean())}
 
 
+class ReadFirst(Task):
+    """Before another task: its users() sets what its prepare() needs."""
+
+    def users(self) -> UserTable:
+        self.scale = 0.5
+        return super().users()
+
+    def prepare(self, columns: dict[str, np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = super().prepare(columns)
+        return x * self.scale, y
+
+
 def task(**parts: Any) -> type[Task]:
     """`Right` with other parts; None removes one."""
     made = type("Faulty", (Right,), {key: value for key, value in parts.items() if value is not None})

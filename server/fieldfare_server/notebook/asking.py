@@ -10,12 +10,12 @@ from fieldfare.errors import Conflict, NotGiven, WrongForm
 from fieldfare.names import OWN_APP
 from fieldfare.plan import Plan
 from fieldfare.task import Task, hold
-from fieldfare_client.app import forget_users, user_names
+from fieldfare_client.app import user_names
 from fieldfare_server.cli.ask import offer, put, resumed
 from fieldfare_server.evidence.looks import Look, Offer, look
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.notebook.simulation import Budget, home_of, make_population
+from fieldfare_server.notebook.simulation import Afresh, Budget, home_of, make_population
 from fieldfare_server.planning.questions import Asked, priced, require_clear
 from fieldfare_server.run.private.asking import Asking
 
@@ -145,22 +145,19 @@ def _ask_grid(grid: Any, asked: Asked, home: StateDirectory, budget: Budget | No
         return look(ledger, run)
 
 
+@Afresh()
 def _put(
     home: StateDirectory, asked: Asked, budget: Budget | None, *, fresh: bool, dry: bool, accept_delta: bool, clip: bool
 ) -> Look | Offer:
     """Ask in `home`, which is a temporary one where it is `fresh`."""
-    try:
-        plan, cost = priced(asked, int(asked.plan(1).takes(user_names(asked.of_users)).sum()))
-        if clip:
-            require_clear(asked, plan, cost)
-        if dry and fresh:
-            user_names(plan.task_reference)  # an unknown measure or run
-            return Offer.of(plan, cost)
-        if not dry:
-            home.prepare()
-            with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
-                make_population(opened, asked.privacy.population, [plan], [cost], budget)
-        return offer(home, asked) if dry else put(home, asked, accept_delta=accept_delta)
-    finally:
-        # Each question has a table of its own, and a notebook asks many.
-        forget_users()
+    plan, cost = priced(asked, int(asked.plan(1).takes(user_names(asked.of_users)).sum()))
+    if clip:
+        require_clear(asked, plan, cost)
+    if dry and fresh:
+        user_names(plan.task_reference)  # an unknown measure or run
+        return Offer.of(plan, cost)
+    if not dry:
+        home.prepare()
+        with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
+            make_population(opened, asked.privacy.population, [plan], [cost], budget)
+    return offer(home, asked) if dry else put(home, asked, accept_delta=accept_delta)

@@ -6,6 +6,7 @@ import getpass
 import math
 import tempfile
 from collections.abc import Sequence
+from contextlib import ContextDecorator
 from pathlib import Path
 
 from fieldfare.accounting.filter import Price, Terms, default_leak, gauge
@@ -34,6 +35,17 @@ from fieldfare_server.run.signal import require_signal
 Budget = float | tuple[float, float]
 
 
+class Afresh(ContextDecorator):
+    """Lets go of this process's tasks and users, before and after: a notebook makes them again by the same names."""
+
+    def __enter__(self) -> None:
+        forget_users()
+
+    def __exit__(self, *raised: object) -> None:
+        forget_users()
+
+
+@Afresh()
 def simulate(
     *plans: Plan,
     population: str | None = None,
@@ -103,23 +115,19 @@ def simulate(
         if plan.client.workers != "auto" and processes(plan.client, plan.run.task) > 1:
             check_main_guard()
     runs: list[SimulatedRun] = []
-    forget_users()  # a notebook makes its tasks again and again, under the same names
-    try:
-        if resume:
-            session = Session.resume(home, resume, True, SIMULATION, users=user_names)
-            return Runs([_run(session, _labels([session.plan])[0], home, kept, nodes, progress)])
-        if population is not None:
-            charged = {"population": population}
-            plans = tuple(p.model_copy(update={"privacy": p.privacy.model_copy(update=charged)}) for p in plans)
-        for plan in plans:
-            simulated_nodes(plan, nodes)
-            check_first(plan, accept_delta=accept_delta)
-        _prepare(home, plans, budget)
-        for plan, label in zip(plans, _labels(plans), strict=True):
-            session = Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION, users=user_names)
-            runs.append(_run(session, label, home, kept, nodes, progress))
-    finally:
-        forget_users()
+    if resume:
+        session = Session.resume(home, resume, True, SIMULATION, users=user_names)
+        return Runs([_run(session, _labels([session.plan])[0], home, kept, nodes, progress)])
+    if population is not None:
+        charged = {"population": population}
+        plans = tuple(p.model_copy(update={"privacy": p.privacy.model_copy(update=charged)}) for p in plans)
+    for plan in plans:
+        simulated_nodes(plan, nodes)
+        check_first(plan, accept_delta=accept_delta)
+    _prepare(home, plans, budget)
+    for plan, label in zip(plans, _labels(plans), strict=True):
+        session = Session.begin(home, plan, identity_is_stable=True, actor=SIMULATION, users=user_names)
+        runs.append(_run(session, label, home, kept, nodes, progress))
     return Runs(runs)
 
 

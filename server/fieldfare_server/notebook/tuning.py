@@ -9,14 +9,14 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from fieldfare.plan import Plan
-from fieldfare_client.app import forget_users
 from fieldfare_server.cli.tune import way_of
 from fieldfare_server.ledger import Ledger
-from fieldfare_server.notebook.simulation import Budget, home_of, make_population
+from fieldfare_server.notebook.simulation import Afresh, Budget, home_of, make_population
 from fieldfare_server.planning.tuning import HELD_OUT, Tuned, Tuning, Ways
 from fieldfare_server.run.pricing import require_plans
 
 
+@Afresh()
 def tune(
     plan: Plan,
     over: Mapping[str, Sequence[JsonValue]],
@@ -80,14 +80,11 @@ def tune(
     if dry_run and ledger is None:
         return tuning.offer()
     home, kept = home_of(ledger)
-    try:
-        home.prepare()
-        with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
-            most = max(tuning.costs, key=lambda cost: cost.loss.mu)
-            make_population(opened, plan.privacy.population, [most.plan], [most], budget)
-            if dry_run:
-                require(opened, tuning)
-                return tuning.offer()
-        return replace(run_trials(home, tuning, accept_delta=accept_delta, quiet=not progress), kept=kept)
-    finally:
-        forget_users()
+    home.prepare()
+    with Ledger.open(home.ledger, create=True, head_file=home.head_file) as opened:
+        most = max(tuning.costs, key=lambda cost: cost.loss.mu)
+        make_population(opened, plan.privacy.population, [most.plan], [most], budget)
+        if dry_run:
+            require(opened, tuning)
+            return tuning.offer()
+    return replace(run_trials(home, tuning, accept_delta=accept_delta, quiet=not progress), kept=kept)

@@ -188,7 +188,7 @@ class Sides(Signs):
 
 @pytest.mark.parametrize("task", [Sides, Sides(2)])
 def test_a_task_may_be_a_dataclass(task: Any) -> None:
-    """A trainer was kept by its task's hash: no user trained, with a TypeError of this package's."""
+    """Trainers were looked up by their task, which has no hash: the node answered with a TypeError."""
     (run,) = ff.simulate(plan_of(task=task), population="sides", budget=20, progress=False)
     assert run.frame()["state"].eq("committed").all()
 
