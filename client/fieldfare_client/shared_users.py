@@ -11,7 +11,9 @@ import hashlib
 import os
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
+from typing import IO, Any
 from weakref import WeakValueDictionary
 
 from fieldfare.atomic import alone_at
@@ -19,12 +21,24 @@ from fieldfare.task import Task, Users
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.users import UserTable
 
-SHARED = Path("/dev/shm")  # noqa: S108 (a folder is made in it, which only this account can enter)
+_MEMORY = Path("/dev/shm")  # noqa: S108 (a folder is made in it, which only this account can enter)
+SHARED = _MEMORY if _MEMORY.is_dir() else Path(tempfile.gettempdir())
+PROC = Path("/proc/self/fd")
 # File descriptors of the copies that this process made; open for its whole life.
 _held: list[int] = []
 # The tables that somebody of this process has, and the tasks that have read them, by name.
 _tables: WeakValueDictionary[str, UserTable] = WeakValueDictionary()
 _readers: WeakValueDictionary[str, Task] = WeakValueDictionary()
+
+
+def shared_file(until: ExitStack) -> tuple[Path, IO[bytes]]:
+    """Return where processes of this account find a new file, and the file, which `until` closes.
+
+    It is in memory where there is a RAM disk. On Linux nothing of it is left, however this process ends.
+    """
+    made = tempfile.TemporaryFile if PROC.is_dir() else tempfile.NamedTemporaryFile
+    file: Any = until.enter_context(made(prefix="fieldfare-", dir=SHARED))
+    return Path(f"/proc/{os.getpid()}/fd/{file.fileno()}" if PROC.is_dir() else file.name), file
 
 
 def users_of(name: str, task: Task) -> Users:
@@ -47,9 +61,9 @@ def users_of(name: str, task: Task) -> Users:
 
 def _read(name: str, task: Task) -> Users:
     job = ray_job()
-    if not job or not Path("/proc/self/fd").is_dir():
+    if not job or not PROC.is_dir():
         return task.users()
-    folder = (SHARED if SHARED.is_dir() else Path(tempfile.gettempdir())) / f"fieldfare-{os.getuid()}"
+    folder = SHARED / f"fieldfare-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
         return task.users()  # another account got there first: what it can enter holds no users

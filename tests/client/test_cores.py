@@ -167,8 +167,13 @@ def test_a_run_that_finds_its_workers_on_the_way_gives_the_same_model(
     monkeypatch.setattr(cores, "PATIENCE", 0.0)
     monkeypatch.setattr(cores, "cores", lambda: 2)
     monkeypatch.setenv("FIELDFARE_DEVICE", "cpu")
-    ready = WorkerTrainer.ready
-    monkeypatch.setattr(WorkerTrainer, "ready", lambda pool: pool._await_ready() or ready(pool))  # type: ignore[func-returns-value]
+
+    def wait(pool: WorkerTrainer) -> bool:
+        while pool._starting:
+            pool._greet()
+        return True
+
+    monkeypatch.setattr(WorkerTrainer, "ready", wait)
     client_app.forget_users()
     expected = trained(tmp_path / "one", 1)
     try:

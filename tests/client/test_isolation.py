@@ -6,6 +6,7 @@ import gzip
 import logging
 import os
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -339,7 +340,7 @@ def test_workers_train_alone_and_report_failures_to_their_node() -> None:
     columns["y"][table.offsets[3] : table.offsets[4]] = 99  # type: ignore[index]
     hostile = UserTable(table.pseudonyms, table.offsets, columns)
     alone = Trainer(task, ClientSpec(), clip_with(spec, Schema.of(task.build_model())), isolated=True)
-    with WorkerTrainer("digits", TrainingSettings(ClientSpec(), spec, 0, True), hostile, workers=1) as pool:
+    with closing(WorkerTrainer("digits", TrainingSettings(ClientSpec(), spec, 0, True), hostile, workers=1)) as pool:
         result = pool.train([start(task)], [1.0], np.arange(20), at_round=0)
         expected = alone.train([start(task)], [1.0], hostile, np.arange(20), at_round=0)
     assert (result.users, result.failures) == (20, expected.failures)

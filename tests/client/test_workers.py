@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import ClassVar
 
@@ -63,10 +64,9 @@ def test_workers_train_a_task_that_is_an_object_of_this_process() -> None:
     name = hold(task)
     assert processes(ClientSpec(workers="auto"), name) == cores()
     table, users = task.users(), np.arange(0, 100, 3)
-    with WorkerTrainer(name, TrainingSettings(CLIENT, FLAT, 4, False), table, workers=2) as pool:
+    with closing(WorkerTrainer(name, TrainingSettings(CLIENT, FLAT, 4, False), table, workers=2)) as pool:
         cohort = pool.train([start()], [1.0], users, at_round=7)
         assert not task.called_in
-        assert not list(Path(pool._folder.name).glob("users*"))  # nor are rows copied
     one = Trainer(task, CLIENT, clip_with(FLAT, Schema.of(task.build_model())), seed=4)
     expected = one.train([start()], [1.0], table, users, at_round=7)
     assert task.called_in == {os.getpid()}
@@ -90,11 +90,21 @@ def test_a_large_model_has_fewer_processes_unless_its_plan_says_how_many(monkeyp
     assert processes(ClientSpec(workers=4), "digits", 10**9) == 4
 
 
-def test_a_killed_parent_leaves_no_forked_worker() -> None:
-    """Each worker inherits what those before it hear their parent by: it lets go of it."""
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_killed_parent_leaves_no_worker_and_no_file(tmp_path: Path, forks: bool) -> None:
+    """Forked workers inherit what those before them hear their parent by: they let go of it.
+
+    Sums that no noise has been added to, and the rows of users, were left on the RAM disk.
+    """
     script = """
-import os, time
+import sys, time
+from pathlib import Path
 import numpy as np
+from fieldfare_client import forked, shared_users
+from fieldfare_client.training import workers
+shared_users.SHARED = workers.SHARED = Path(sys.argv[1])
+if sys.argv[2] == "False":
+    forked.why_not_by_default = lambda: "not here"
 from test_workers import CLIENT, FLAT, start
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.tasks.digits import DigitsTask
@@ -106,7 +116,8 @@ print(*(process.pid for process in pool._processes), flush=True)
 time.sleep(60)
 """
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    with subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True) as parent:
+    command = [sys.executable, "-c", script, str(tmp_path), str(forks)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         workers = [int(pid) for pid in parent.stdout.readline().split()]
         parent.kill()
@@ -115,13 +126,16 @@ time.sleep(60)
     while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < ends:
         time.sleep(0.05)
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+    assert not list(tmp_path.rglob("*"))
 
 
 def test_workers_give_what_one_process_gives(way: str) -> None:
     task = DigitsTask()
     table, users = task.users(), np.arange(0, 100, 3)
     one = Trainer(task, CLIENT, clip_with(QUANTILE, Schema.of(task.build_model())), seed=4)
-    with WorkerTrainer("digits", TrainingSettings(CLIENT, QUANTILE, 4, False), table, workers=2, points=2) as pool:
+    with closing(
+        WorkerTrainer("digits", TrainingSettings(CLIENT, QUANTILE, 4, False), table, workers=2, points=2)
+    ) as pool:
         for at_round, (points, weights) in enumerate([([start()], [1.0]), ([start(), start(0.9)], [0.5, 0.5])]):
             expected = one.train(points, weights, table, users, at_round=at_round)
             cohort = pool.train(points, weights, users, at_round=at_round)
@@ -138,9 +152,8 @@ def test_workers_answer_several_queries() -> None:
     task = DigitsTask()
     table, users = task.users(), np.arange(0, 100, 3)
     one = Trainer(task, CLIENT, clip_with(FLAT, Schema.of(task.build_model())), seed=4)
-    with WorkerTrainer(
-        "digits", TrainingSettings(CLIENT, FLAT, 4, False), table, workers=2, points=2, queries=3
-    ) as pool:
+    settings = TrainingSettings(CLIENT, FLAT, 4, False)
+    with closing(WorkerTrainer("digits", settings, table, workers=2, points=2, queries=3)) as pool:
         points, weights = [start(), start(0.9)], [1.0, 0.0, -4.0, 4.0, 0.0, 0.0]
         expected = one.train(points, weights, table, users, at_round=7, queries=3)
         cohort = pool.train(points, weights, users, at_round=7, queries=3)
@@ -156,7 +169,7 @@ def test_workers_map_a_file_of_which_their_node_hosts_some_users(tmp_path: Path,
     mine = open_table(tmp_path / "digits.arrow").partition(0, 2)
     some = np.arange(len(mine))
     one = Trainer(task, CLIENT, clip_with(FLAT, Schema.of(task.build_model())), seed=4)
-    with WorkerTrainer("digits", TrainingSettings(CLIENT, FLAT, 4, False), mine, workers=1) as pool:
+    with closing(WorkerTrainer("digits", TrainingSettings(CLIENT, FLAT, 4, False), mine, workers=1)) as pool:
         expected = one.train([start()], [1.0], mine, some, at_round=0)
         cohort = pool.train([start()], [1.0], some, at_round=0)
         torch.testing.assert_close(cohort.update, expected.update, rtol=1e-4, atol=1e-5)
@@ -164,12 +177,13 @@ def test_workers_map_a_file_of_which_their_node_hosts_some_users(tmp_path: Path,
 
 def test_a_dead_worker_is_an_error_and_leaves_nothing_behind() -> None:
     pool = WorkerTrainer("digits", TrainingSettings(CLIENT, FLAT, 0, False), DigitsTask().users(), workers=1)
-    folder, process = Path(pool._folder.name), pool._processes[0]
+    sums, process = pool._sums.free[0][0], pool._processes[0]
+    held = sums.stat()
     os.kill(process.pid, signal.SIGKILL)
     for _ in range(2):
         with pytest.raises(RuntimeError, match=r"died|have ended"):
             pool.train([start()], [1.0], np.arange(3), at_round=0)
-    assert not folder.exists()
+    assert not sums.exists() or not os.path.samestat(held, sums.stat())
     assert not process.is_alive()
     pool.close()
 
@@ -182,7 +196,7 @@ def test_forked_workers_train_the_very_task_that_read_the_users() -> None:
     """They loaded it anew: every user of such a task failed once a node had tried its other cores."""
     task = ReadFirstDigits()
     table, settings = task.users(), TrainingSettings(CLIENT, FLAT, 0, False)
-    with WorkerTrainer("test_workers:ReadFirstDigits", settings, table, workers=2, reader=task) as pool:
+    with closing(WorkerTrainer("test_workers:ReadFirstDigits", settings, table, workers=2, reader=task)) as pool:
         assert not pool.train([start()], [1.0], np.arange(6), at_round=0).failures
 
 

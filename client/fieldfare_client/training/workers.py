@@ -4,8 +4,8 @@ They are forked where a process can be (`forked.why_not_by_default`), so that a 
 this one, and a script needs no guard. Elsewhere each imports the task anew.
 
 One thread each: on a busy machine two OpenMP threads take ten times as long as one. Models and sums travel
-through memory-mapped files (on a RAM disk, where there is one). Forked workers have the users' rows from this
-process, without a copy; others map them from a file.
+through memory-mapped files (`shared_users.shared_file`). Forked workers have the users' rows from this process,
+without a copy; others map them from files, which lose their names once all have.
 Nodes of one process share the workers: each thread that calls `train` has a cohort there, as long as a worker
 would idle without it or only one other cohort is there. So none waits while one node's sum is added.
 """
@@ -19,13 +19,13 @@ import signal
 import tempfile
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from fieldfare.task import Task, load_task
 from fieldfare_client import forked
 from fieldfare_client.main_guard import GUARD, one_thread
 from fieldfare_client.settings import TrainingSettings
-from fieldfare_client.shared_users import SHARED
+from fieldfare_client.shared_users import SHARED, shared_file
 from fieldfare_client.storage import open_table, write_arrays
 from fieldfare_client.training.clip import clip_with, trainer_of
 from fieldfare_client.training.schedule import steps_of
@@ -69,21 +69,20 @@ class WorkersLost(RuntimeError):
 class _Memory:
     """Arrays of one shape that processes share, each in a file. Those that no cohort uses any more are used again."""
 
-    stem: Path
+    files: ExitStack
     shape: tuple[int, int]
     dtype: np.dtype[Any]
     free: list[tuple[Path, NDArray[Any]]] = field(default_factory=list)
-    made: int = 0
 
     def take(self) -> tuple[Path, NDArray[Any]]:
         """Return an array and its file. Raises `OSError` where the file system is full."""
         if self.free:
             return self.free.pop()
-        path, size = Path(f"{self.stem}-{self.made}"), self.dtype.itemsize * self.shape[0] * self.shape[1]
-        self.made += 1
+        path, file = shared_file(self.files)
         # The bytes are really written: a full file system must raise here, not kill the process that touches the map.
-        path.write_bytes(bytes(size))
-        return path, np.memmap(path, self.dtype, "r+", shape=self.shape)
+        file.write(bytes(self.dtype.itemsize * self.shape[0] * self.shape[1]))
+        file.flush()
+        return path, np.memmap(file, self.dtype, "r+", shape=self.shape)
 
 
 @dataclass(eq=False)
@@ -97,8 +96,7 @@ class _Share:
 
 
 class WorkerTrainer:
-    """A `Trainer` in several processes. A context manager: leaving it ends them. Several threads may train at
-    once.
+    """A `Trainer` in several processes, which `close` ends. Several threads may train at once.
 
     Args:
         task: a name that `fieldfare.task.load_task` finds.
@@ -131,15 +129,14 @@ class WorkerTrainer:
         loaded = load_task(task) if reader is None else reader
         # Refuses here the models that the workers would refuse.
         self.schema = Trainer(loaded, settings.client, lambda updates: None).schema
-        self._folder = tempfile.TemporaryDirectory(prefix="fieldfare-", dir=SHARED if SHARED.is_dir() else None)
+        # What workers open while they start, and what they share with this process.
+        self._rows, self._files = ExitStack(), ExitStack()
         self._pipes: list[Connection] = []
-        # The pipes of workers that have not yet said that they are ready.
-        self._starting: list[Connection] = []
+        self._starting: list[Connection] = []  # of workers that have not yet said that they are ready
         self._processes: list[Any] = []
         # Of what several threads use. Who holds the first waits for no reply, and who closes holds neither.
         self._changed = threading.Condition()
-        # Held by the thread that reads a worker's replies.
-        self._reading = [threading.Lock() for _ in range(workers)]
+        self._reading = [threading.Lock() for _ in range(workers)]  # held by who reads a worker's replies
         # What each worker has to do, in this order.
         self._queues: list[deque[_Share]] = [deque() for _ in range(workers)]
         self._cohorts = 0  # how many are being trained
@@ -149,11 +146,12 @@ class WorkerTrainer:
             forks = not forked.why_not_by_default()
             rows = table if forks else table.source
             if rows is None:
-                rows = self._path("users")
+                folder = tempfile.TemporaryDirectory(prefix="fieldfare-", dir=SHARED)
+                rows = Path(self._rows.enter_context(folder)) / "users"
                 write_arrays(rows, table)
             self._in_file = rows is table.source
-            self._points = _Memory(self._path("points"), (points, self.schema.numel), np.dtype(np.float32))
-            self._sums = _Memory(self._path("sum"), (queries, self.schema.numel), np.dtype(np.float64))
+            self._points = _Memory(self._files, (points, self.schema.numel), np.dtype(np.float32))
+            self._sums = _Memory(self._files, (queries, self.schema.numel), np.dtype(np.float64))
             for memory in (self._points, self._sums):
                 memory.free.append(memory.take())
             context: Any = multiprocessing.get_context("fork" if forks else "spawn")
@@ -172,9 +170,6 @@ class WorkerTrainer:
         except BaseException:
             self.close()
             raise
-
-    def _path(self, name: str) -> Path:
-        return Path(self._folder.name) / name
 
     def train(
         self,
@@ -215,7 +210,8 @@ class WorkerTrainer:
         shares: list[_Share] = []
         try:
             with self._changed:
-                self._await_ready()
+                while self._starting:
+                    self._greet()
                 self._changed.wait_for(lambda: self._cohorts < 2 or not all(self._queues) or self._ended)
                 if self._ended:
                     raise WorkersLost(LOST)
@@ -298,10 +294,6 @@ class WorkerTrainer:
             self.close()
             raise
 
-    def _await_ready(self) -> None:
-        while self._starting:
-            self._greet()
-
     def _greet(self) -> None:
         """Receive a worker's first message: an error's text, or nothing."""
         try:
@@ -311,6 +303,8 @@ class WorkerTrainer:
         if error:
             raise RuntimeError(f"a training worker could not begin: {error}")
         del self._starting[0]
+        if not self._starting:
+            self._rows.close()  # all have mapped them
 
     @property
     def alive(self) -> bool:
@@ -339,15 +333,8 @@ class WorkerTrainer:
                     process.terminate()
                     process.join()
             self._pipes, self._starting, self._processes = [], [], []
-            self._folder.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+            self._rows.close()
+            self._files.close()
 
 
 def _serve(pipe: Connection, job: _Job, inherited: Sequence[Connection]) -> None:
@@ -370,20 +357,18 @@ def _serve(pipe: Connection, job: _Job, inherited: Sequence[Connection]) -> None
         pipe.send(f"{type(error).__name__}: {error}")
         return
     pipe.send("")
-    maps: dict[str, NDArray[Any]] = {}
+    mapped: Callable[..., NDArray[Any]] = cache(np.memmap)
     with suppress(EOFError, ConnectionError):
         for at_round, weights, users, spec, points, total in iter(pipe.recv, None):
             try:
                 if spec is not None:
                     trainer.clip = clip_with(spec, trainer.schema)
                 queries = job.sums[0]
-                if points not in maps:
-                    maps[points] = np.memmap(points, np.float32, "r", shape=job.shape)
-                if total not in maps:
-                    maps[total] = np.memmap(total, np.float64, "r+", shape=job.sums)
-                sources = [torch.from_numpy(maps[points][place].copy()) for place in range(len(weights) // queries)]
-                cohort = trainer.train(sources, weights, table, users, at_round=at_round, queries=queries)
-                maps[total][:] = cohort.update.numpy().reshape(job.sums)
+                sources = mapped(points, np.float32, "r", shape=job.shape)[: len(weights) // queries].copy()
+                cohort = trainer.train(
+                    [*torch.from_numpy(sources)], weights, table, users, at_round=at_round, queries=queries
+                )
+                mapped(total, np.float64, "r+", shape=job.sums)[:] = cohort.update.numpy().reshape(job.sums)
                 pipe.send(("", cohort.counts, cohort.failures))
             except Exception as error:  # the parent raises it
                 pipe.send((f"{type(error).__name__}: {error}", (), {}))
