@@ -249,7 +249,7 @@ def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None)
         need(leaks <= leak and rest <= mp.mpf(delta) * (1 + mp.mpf("1e-9")), "the population's budget is overspent")
     else:
         whole += ", by each user's own odometer"
-    shown = f"{delta:g}".replace("e-0", "e-")
+    shown = f"{delta}".replace("e-0", "e-")
     return f"yes: ({epsilon}, {shown}) for every user of {rows[0]['population']}; {whole}; log key {c['key'][:16]}"
 
 

@@ -130,12 +130,13 @@ class _Check:
 
     def look(self) -> None:
         """Show the task's code some users."""
-        self.rows()
-        self.loss()
-        self.training()
-        self.reply()
-        if not self.on_node:
-            self.score()
+        with as_fault("data", self.name, "the users cannot be read"):
+            self.rows()
+            self.loss()
+            self.training()
+            self.reply()
+            if not self.on_node:
+                self.score()
 
     def look_in_child(self) -> None:
         """Do as `look`, in a child of this process."""

@@ -55,6 +55,8 @@ _SHARED = (b"/dev/zero", b"/dev/shm/", b"/memfd:", b"/SYSV")
 # Ray's store of objects, gigabytes that a simulation's actors map. What lies there is never changed again.
 _STORE = b"/dev/shm/plasma"
 _asked = count(1)
+# Packages whose tasks keep nothing between users, and what every class comes from.
+_OURS = {"fieldfare", "fieldfare_client", "fieldfare_research", "abc", "builtins"}
 _OWN_THREADS = {"jax": "JAX", "tensorflow": "TensorFlow"}
 
 
@@ -99,10 +101,7 @@ def is_apart(setting: str, wanted: bool) -> tuple[bool, str]:
 
 def has_own_python(task: Task) -> bool:
     """Return whether code that did not come with Fieldfare trains: loss, `prepare`, model, or a part of them."""
-    return any(
-        not kind.__module__.startswith(("fieldfare.", "fieldfare_client.", "fieldfare_research.", "abc", "builtins"))
-        for kind in type(task).__mro__
-    )
+    return any(kind.__module__.partition(".")[0] not in _OURS for kind in type(task).__mro__)
 
 
 def trains_apart(task: Task, client: ClientSpec, isolated: bool, device: str = "cpu") -> bool:

@@ -27,8 +27,8 @@ from fieldfare_client.forked import ask_once
 Update: TypeAlias = "torch.Tensor | NDArray[np.float32]"
 # Trains the user at a place in the list; its update, float (d,).
 Train = Callable[[int], Update]
-# A file that is older than a training by so many nanoseconds was written by another one. File times are coarse.
-GRAIN = 50_000_000
+# A file that is older than a training by so many nanoseconds was written by another one, which ended as long before.
+GRAIN = 20_000_000  # two ticks of the clock of file times
 
 
 class Dependent(Exception):
@@ -164,7 +164,7 @@ def _train_all(
             written = os.stat(path).st_mtime_ns
         except OSError:
             return
-        if Path(path).is_file() and began < written < start - GRAIN:
+        if Path(path).is_file() and began < written <= start - GRAIN:
             tell({"file": path, "place": place})
 
     logging.disable()  # what the parent says of the same training is enough
@@ -173,6 +173,7 @@ def _train_all(
         torch.set_num_threads(1)  # the threads of the parent are not here
     with threadpool_limits(1):
         for place in order:
+            time.sleep(GRAIN / 1e9)
             start = time.time_ns()
             try:
                 update = train(place)

@@ -1,8 +1,8 @@
 """One copy of a task's users: in a process while somebody has them, and for all actors of a Ray job on a machine.
 
-The first actor reads them, the others map its copy. That is a file on the machine's RAM disk that has lost
-its name: the others find it through the process that holds it, and it is gone when the last of them is,
-however that ends. Only processes of the same account can open it.
+The first actor reads them, the others map its copy. That is memory without a name in any folder: the others find it
+through the process that holds it, and it is gone when the last of them is, however that ends. Only processes of the
+same account can open it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from fieldfare.atomic import alone_at
 from fieldfare.task import Task, Users
-from fieldfare_client.storage import open_table, write
+from fieldfare_client.storage import open_table, write_to
 from fieldfare_client.users import UserTable
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 (a folder is made in it, which only this account can enter)
@@ -61,7 +61,7 @@ def users_of(name: str, task: Task) -> Users:
 
 def _read(name: str, task: Task) -> Users:
     job = ray_job()
-    if not job or not PROC.is_dir():
+    if not job or not hasattr(os, "memfd_create"):
         return task.users()
     folder = SHARED / f"fieldfare-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -75,13 +75,9 @@ def _read(name: str, task: Task) -> Users:
         users = task.users()
         if not isinstance(users, UserTable) or users.source is not None or not len(users):
             return users  # a file that every process maps by itself, or nothing to share
-        path = folder / f"{key}-{os.getpid()}.arrow"
-        try:
-            write(path, [users])
-            _held.append(os.open(path, os.O_RDONLY))
-        finally:
-            # The open descriptor keeps the data; without a name nothing is left behind, however this process ends.
-            path.unlink(missing_ok=True)
+        _held.append(os.memfd_create(key))
+        with open(_held[-1], "wb", closefd=False) as file:
+            write_to(file, [users], name)
         link.unlink(missing_ok=True)
         link.symlink_to(f"/proc/{os.getpid()}/fd/{_held[-1]}")
         return _opened(link)
@@ -101,10 +97,9 @@ def ray_job() -> str:
 def _leads_to(link: Path, key: str) -> bool:
     """Return whether `link` leads to a copy named `key` that a living process holds."""
     try:
-        named = os.readlink(os.readlink(link))
+        return os.readlink(os.readlink(link)).startswith(f"/memfd:{key}")
     except OSError:
         return False
-    return Path(named).name.startswith(f"{key}-")
 
 
 def _opened(link: Path) -> UserTable:

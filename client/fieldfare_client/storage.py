@@ -19,9 +19,9 @@ workers such a table is first copied to shared memory; an `.arrow` file is not.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,22 +123,27 @@ def write(path: Path, tables: Iterable[UserTable]) -> None:
 
     Tables must agree in columns. Raises `BadInput` where there is not a table.
     """
-    import pyarrow as pa
-
-    writer = None
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=path.suffix, delete=False) as file:
         try:
-            for table in tables:
-                batch = _batch(table)
-                writer = pa.ipc.new_file(file, batch.schema) if writer is None else writer
-                writer.write_batch(batch)
-            if writer is None:
-                raise TooFew(str(path), "would hold no table of users.")
-            writer.close()
+            write_to(file, tables, str(path))
         except BaseException:
             Path(file.name).unlink()
             raise
     Path(file.name).replace(path)
+
+
+def write_to(file: IO[bytes], tables: Iterable[UserTable], name: str) -> None:
+    """Do as `write` to an open file. Raises as it, about `name`."""
+    import pyarrow as pa
+
+    writer = None
+    for table in tables:
+        batch = _batch(table)
+        writer = pa.ipc.new_file(file, batch.schema) if writer is None else writer
+        writer.write_batch(batch)
+    if writer is None:
+        raise TooFew(name, "would hold no table of users.")
+    writer.close()
 
 
 def write_arrays(folder: Path, table: UserTable) -> None:
@@ -211,18 +216,19 @@ def from_partitions(
 
 def _blocks(
     partitions: Partitioner | Mapping[str, Mapping[str, object]], block: int
-) -> Iterator[tuple[list[str], Iterator[Mapping[str, object]]]]:
-    """Yield the ids and partitions, `block` users at a time."""
+) -> Iterator[tuple[NDArray[np.uint64], Iterator[Mapping[str, object]]]]:
+    """Yield the pseudonyms and partitions, `block` users at a time."""
+    keys: list[Any]
+    load: Callable[[Any], Mapping[str, object]]
     if isinstance(partitions, Mapping):
-        names = list(partitions)
-        for first in range(0, len(names), block):
-            chosen = names[first : first + block]
-            yield [str(name) for name in chosen], (partitions[name] for name in chosen)
-        return
-    natural: Mapping[int, object] = getattr(partitions, "partition_id_to_natural_id", None) or {}
-    for first in range(0, partitions.num_partitions, block):
-        numbers = range(first, min(first + block, partitions.num_partitions))
-        yield [str(natural.get(number, number)) for number in numbers], map(partitions.load_partition, numbers)
+        keys, load = list(partitions), partitions.__getitem__
+        named = pseudonyms(keys)  # of all blocks together: two spellings of one text are one person
+    else:
+        natural: Mapping[int, object] = getattr(partitions, "partition_id_to_natural_id", None) or {}
+        keys, load = list(range(partitions.num_partitions)), partitions.load_partition
+        named = pseudonyms(natural.get(number, number) for number in keys)
+    for first in range(0, len(keys), block):
+        yield named[first : first + block], map(load, keys[first : first + block])
 
 
 def _rows(partition: Mapping[str, Any], name: str) -> NDArray[np.generic]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,14 +47,21 @@ def _kind(dtype: np.dtype[np.generic]) -> str:
     return named.get(dtype.kind, f"values of dtype {dtype.str}")
 
 
+def _by_position(column: Any) -> Any:
+    """Return a column whose `[rows]` are row numbers. pandas finds rows by label: after a sort those of other users."""
+    values = column.to_numpy() if hasattr(column, "to_numpy") else column
+    return values if isinstance(getattr(values, "dtype", None), np.dtype) else np.asarray(values)
+
+
 class UserTable(metaclass=Shown):
     """Users and their data. Immutable; columns may be memory maps.
 
     Args:
         ids: the users' ids, from which their pseudonyms are computed, or the pseudonyms, uint64 (users,); distinct.
         offsets: where each user's rows begin and end, int64 (users + 1,): not decreasing, from 0 to the rows' number.
-        columns: values of all rows, (rows, ...) each: arrays, or anything lazy with `dtype`, a length and
-            `[row numbers]`, such as `np.memmap`. dtypes are kept; rows are copied when their user trains.
+        columns: values of all rows, (rows, ...) each: arrays, columns of pandas (by position, whatever their
+            index), or anything lazy with numpy's `dtype`, a length and `[row numbers]`, such as `np.memmap`. dtypes
+            are kept; rows are copied when their user trains.
 
     Example:
         >>> import numpy as np
@@ -83,7 +90,7 @@ class UserTable(metaclass=Shown):
         named = ids if isinstance(ids, np.ndarray) and ids.dtype == np.uint64 else name_all(ids)
         self._pseudonyms: NDArray[np.uint64] = named
         self.offsets: NDArray[np.int64] = np.asarray(offsets, np.int64)
-        self.columns: dict[str, Column] = dict(columns)
+        self.columns: dict[str, Column] = {name: _by_position(column) for name, column in columns.items()}
         self._selection: NDArray[np.int64] | None = None
         # Columns by the GPU that has them. Tables that are selected from this one share it.
         self._resident: dict[str, dict[str, torch.Tensor]] = {}
@@ -101,8 +108,10 @@ class UserTable(metaclass=Shown):
                     "holds Python objects, as arrays of text or of rows of several lengths do.",
                     "numbers, in rows of one shape: codes or token ids for text, padding for sequences",
                 )
-            if column.dtype.kind not in "biufc" or not column.dtype.isnative:
+            if column.dtype.kind not in "biufc" or column.dtype.char in "gG" or not column.dtype.isnative:
                 raise WrongForm(f"column {name!r}", f"holds {_kind(column.dtype)}.", "numbers in native byte order")
+            if isinstance(column, np.ma.MaskedArray):
+                raise WrongForm(f"column {name!r}", "has a mask.", "an array of the rows that are not masked")
             if len(column) != rows:
                 raise WrongForm(f"column {name!r}", f"has {len(column)} rows, the offsets end at {rows}.")
 
@@ -114,6 +123,8 @@ class UserTable(metaclass=Shown):
         named = user_of_row
         if not isinstance(named, np.ndarray) or named.dtype == object:
             named = np.asarray(texts(named))  # before an array makes one type of several
+        if named.ndim != 1:
+            raise WrongForm("the users of the rows", f"have shape {named.shape}.", "one id a row, (rows,)")
         ids, owner = np.unique(named, return_inverse=True)
         return cls.owned(texts(ids), owner, columns)
 
@@ -130,7 +141,7 @@ class UserTable(metaclass=Shown):
                 raise WrongForm(f"column {name!r}", f"has {len(column)} rows, and {len(owner)} have a user.")
         order = np.argsort(owner, kind="stable")
         offsets = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(ids)))))
-        return cls(ids, offsets, {name: np.asarray(c)[order] for name, c in columns.items()})
+        return cls(ids, offsets, {name: _by_position(c)[order] for name, c in columns.items()})
 
     @property
     def pseudonyms(self) -> NDArray[np.uint64]:

@@ -4,7 +4,8 @@ Flower 1.41 asks a `PrivacyAccountant` before each round (`would_exceed`) and te
 one reserves the round's loss in the ledger when it is asked, durably, so that nothing is released that is not
 charged, and commits it when it is told. Two trainers that ask at the same time cannot overspend, and a
 trainer that dies in between stays charged. Every accountant has keys that no other has, so a training that is
-started again, from its beginning or from a checkpoint, pays for all that it releases again.
+started again, from its beginning, from a checkpoint or in a forked process, pays for all that it releases
+again.
 
     strategy = DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1.0, 2.0, 20, accountant=ff.LedgerAccountant(...))
 
@@ -17,8 +18,10 @@ started again, from its beginning or from a checkpoint, pays for all that it rel
 
 from __future__ import annotations
 
+import os
 import secrets
-from typing import TYPE_CHECKING, Any
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Foreign
@@ -113,6 +116,15 @@ class LedgerAccountant(metaclass=Shown):
         self._key = f"{self._name}-{secrets.token_hex(8)}"
         # With `rounds`: of each release that the one charge has paid for; it is committed with the first.
         self._paid: tuple[float, int, int] | None = None
+        self._process, self._one_at_a_time = os.getpid(), threading.Lock()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a LedgerAccountant pays for one training, and cannot be copied or pickled; make another")
+
+    def _forked(self) -> None:
+        """Begin anew in another process: what the first one paid, and the lock that it may have held, are its own."""
+        if self._process != os.getpid():
+            self._begin()
 
     @property
     def config(self) -> PrivacyConfig:
@@ -144,11 +156,13 @@ class LedgerAccountant(metaclass=Shown):
 
     def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
         """Charge `count` releases for good. Raises `BudgetRefused` where they were not reserved and do not fit."""
-        for key in self._reserve(event, count):
-            self._charger.commit_charge(self._population, key, actor=self._name)
-        if self._rounds is not None:
-            self._paid = _facts(event)
-        self._events += [_facts(event)] * count
+        self._forked()
+        with self._one_at_a_time:
+            for key in self._reserve(event, count):
+                self._charger.commit_charge(self._population, key, actor=self._name)
+            if self._rounds is not None:
+                self._paid = _facts(event)
+            self._events += [_facts(event)] * count
 
     def get_epsilon(self, delta: float) -> float:
         """Return epsilon of this training's releases at `delta`, by themselves."""
@@ -183,6 +197,7 @@ class LedgerAccountant(metaclass=Shown):
 
     def _reserve(self, event: GaussianPrivacyEvent, count: int) -> list[str]:
         """Reserve what the next `count` releases cost beyond what is paid; the charges' keys."""
+        self._forked()
         charges = self._charges(event, count)
         for key, loss in charges:
             self._charger.reserve_charge(

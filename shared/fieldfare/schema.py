@@ -33,7 +33,7 @@ def texts(user_ids: Iterable[object]) -> list[str]:
     """Return each id as text. The text "nan" or "None" is somebody's name.
 
     Raises `BadInput` where an id is missing: "", None, NaN, NaT or pandas' NA. The rows of all who have none
-    would be one user's. So it does where one is a float: 1.0 is another text than 1.
+    would be one user's. So it does where one is a float, for 1.0 is another text than 1, bytes or a tensor.
     """
     user_ids = list(user_ids)
     if (place := next((i for i, each in enumerate(user_ids) if _is_missing(each)), None)) is not None:
@@ -49,6 +49,14 @@ def texts(user_ids: Iterable[object]) -> list[str]:
             "it is a float, as pandas makes of whole numbers where one is missing: read as a whole number it would be "
             "another user, with another budget.",
             "whole numbers or text; the text '1.0' is the user that the float 1.0 has been until now",
+            code="user-id-forms",
+        )
+    odd = next((each for each in user_ids if isinstance(each, bytes) or type(each).__module__ == "torch"), None)
+    if odd is not None:
+        raise BadInput(
+            f"user ids of type {type(odd).__name__}",
+            "str() of one is another user than the text or number in it, with another budget.",
+            "id.decode() of bytes, .tolist() of a tensor; its str() is the user that it has been until now",
             code="user-id-forms",
         )
     return [str(each) for each in user_ids]

@@ -122,8 +122,10 @@ class Occasion:
             run, round_, attempt = header["run"], header["round"], header["attempt"]
         except KeyError:
             raise BadReply("schema", "incomplete header") from None
-        if not isinstance(run, str) or type(round_) is not int or type(attempt) is not int or abs(attempt) >> 62:
+        if not isinstance(run, str) or type(round_) is not int or type(attempt) is not int:
             raise BadReply("schema", "ill-typed header")
+        if min(round_, attempt) < 0 or attempt >> 62:
+            raise BadReply("schema", "a round or attempt out of range")
         return cls(run, round_, attempt)
 
 
@@ -321,6 +323,14 @@ def read_report(
     return report, users
 
 
+def as_float(told: float) -> float:
+    """Return a number that a node told; NaN for a bool, and for a whole number that no float holds."""
+    try:
+        return math.nan if isinstance(told, bool) else float(told)
+    except OverflowError:
+        return math.nan
+
+
 def read_metrics(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
     """Return one user's metrics in [-1, 1], from a reply's MetricRecords; 0 for a missing one, and for what
     is not a number.
@@ -329,9 +339,7 @@ def read_metrics(spec: MetricsSpec, content: RecordDict) -> tuple[float, ...]:
 
     def value(name: str) -> float:
         found = [record[name] for record in records if name in record]
-        if len(found) != 1 or isinstance(found[0], bool) or not isinstance(found[0], int | float):
-            return math.nan
-        return float(found[0])
+        return as_float(found[0]) if len(found) == 1 and isinstance(found[0], int | float) else math.nan
 
     return tuple(spec.centred(np.array([value(name) for name in spec.names])).tolist())
 

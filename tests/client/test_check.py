@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from fieldfare_client.app import app
 from fieldfare_client.check import check, check_task
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.task_faults import KINDS, Faulty
+from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import QUERY_USERS, write_users_query
 from support import faulty_tasks
 from support.faulty_tasks import FAULTY, ReadFirst, Right, cross, data, loss, model, network, score, some_nan
@@ -389,3 +390,28 @@ def test_a_task_that_ends_the_program_is_told_in_one_sentence(method: str) -> No
     """Its code was taken for the command's: 3 says that a budget is refused."""
     with pytest.raises(Faulty, match="SystemExit: 3"):
         check(type("Leaves", (Right,), {method: lambda *_: sys.exit(3)})(), "Leaves", client=ClientSpec())
+
+
+class Torn:
+    """A column that another package reads, and cannot."""
+
+    dtype = np.dtype(np.float32)
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, rows: Any) -> Any:
+        raise OSError("shard-7.bin: short read")
+
+
+def test_a_column_that_cannot_be_read_is_a_fault_in_its_own_words(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was "(training): the training ended its process, without a word"."""
+
+    class OnShards(Right):
+        def users(self) -> UserTable:
+            return UserTable(["ann", "bob"], np.array([0, 4, 8]), {"x": Torn(), "y": Torn()})
+
+    monkeypatch.setattr(faulty_tasks, "HERE", OnShards, raising=False)
+    with pytest.raises(Faulty, match=r"shard-7\.bin: short read") as fault:
+        check_task(named)
+    assert fault.value.kind == "data"

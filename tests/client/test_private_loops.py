@@ -25,6 +25,7 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema, pseudonym, pseudonyms
 from fieldfare.task import seeded
 from fieldfare_client import private
+from fieldfare_client.independence import Dependent, require_independent
 from fieldfare_client.own_randomness import own_randomness
 from fieldfare_client.private import progress
 from fieldfare_client.private.node import AppNode
@@ -889,3 +890,17 @@ def test_arrays_keep_their_dtypes_through_the_mod() -> None:
     after = reply.content.array_records["arrays"]
     assert {name: array.dtype for name, array in after.items()} == {"h": "float16", "d": "float64"}
     assert isinstance(after["h"], Array)
+
+
+def test_a_file_of_a_moment_ago_is_an_earlier_trainings(tmp_path: Path) -> None:
+    """A training of milliseconds that goes on from the file of the one before passed, now and then."""
+
+    def train(place: int) -> np.ndarray:
+        best = tmp_path / "best"
+        if best.exists():
+            best.read_bytes()
+        best.write_bytes(b"the same for all")
+        return np.zeros(1, np.float32)
+
+    with pytest.raises(Dependent, match="which an earlier training wrote"):
+        require_independent(train, ["ann", "bob"])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +16,9 @@ from flwr.app import Context, RecordDict
 from fieldfare.errors import BadInput
 from fieldfare.hashing import all_differ
 from fieldfare.schema import pseudonym, pseudonyms
-from fieldfare_client import mods
+from fieldfare_client import mods, shared_users
 from fieldfare_client.shared_users import users_of
+from fieldfare_client.storage import from_partitions
 from fieldfare_client.tasks.digits import DigitsTask
 from fieldfare_client.users import UserTable
 from support.refusals import Coded, coded
@@ -103,6 +107,63 @@ def test_an_id_that_is_missing_is_no_user(missing: object) -> None:
     with pytest.raises(BadInput) as refused:
         pseudonyms(["ann", missing])
     assert refused.value.code == "user-id-missing"
+
+
+@pytest.mark.parametrize("ids", [[b"ann", b"bob"], np.array(["ann", "bob"], "S"), torch.tensor([1, 2])], ids=str)
+def test_an_id_whose_text_is_not_what_it_holds_is_no_user(ids: Any) -> None:
+    """b"ann" was the user "b'ann'", and not "ann": a person with two budgets."""
+    makers: list[Callable[[], object]] = [
+        lambda: UserTable.grouped(ids, {"x": np.zeros(2)}),
+        lambda: UserTable(ids, np.arange(3), {"x": np.zeros(2)}),
+        lambda: list(from_partitions({each: {"x": np.zeros(1)} for each in ids}, {"x": "x"})),
+    ]
+    for make in makers:
+        with pytest.raises(BadInput, check=coded("user-id-forms", "bytes" if ids[0] == b"ann" else "Tensor")):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("ids", "code"), [([1.0], "user-id-forms"), ([None], "user-id-missing"), (["a", "b", "a "], "user-id-forms")]
+)
+def test_partitions_name_users_as_every_table_does(ids: list[Any], code: str) -> None:
+    """They made text of whatever it was, and compared the ids of one block alone."""
+    with pytest.raises(BadInput) as refused:
+        list(from_partitions({each: {"x": np.zeros(1)} for each in ids}, {"x": "x"}, block=1))
+    assert refused.value.code == code
+
+
+def test_columns_of_pandas_are_read_by_position() -> None:
+    """After a sort, each user trained on rows of others: pandas finds whole numbers among its labels."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"user": ["b", "a", "b", "a"], "x": [10, 20, 30, 40], "y": [1.0, 2.0, 3.0, 4.0]})
+    frame = frame.sort_values("user", kind="stable")
+    columns = {
+        "x": frame["x"],
+        "y": frame["y"],
+        "all": frame[["x", "y"]],
+        "n": frame["x"].astype("Int64").to_numpy(int),
+    }
+    tables = [
+        UserTable(["a", "b"], np.array([0, 2, 4]), columns),
+        UserTable.grouped(frame["user"], columns),
+        UserTable.owned(["a", "b"], np.array([0, 0, 1, 1]), columns),
+        UserTable(["a", "b"], np.array([0, 2, 4]), {name: torch.tensor(np.asarray(c)) for name, c in columns.items()}),
+        UserTable(["a", "b"], np.array([0, 2, 4]), {name: np.asarray(c).tolist() for name, c in columns.items()}),
+    ]
+    for table in tables:
+        rows = table.rows(np.array([0])).columns
+        assert (rows["x"].tolist(), rows["y"].tolist(), rows["n"].tolist()) == ([20, 40], [2.0, 4.0], [20, 40])
+        assert rows["all"].tolist() == [[20.0, 2.0], [40.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    "column", [np.ma.array([1.0, 2.0], mask=[False, True]), np.ones(2, np.longdouble)], ids=["mask", "wide"]
+)
+def test_a_column_that_torch_would_read_otherwise_is_refused(column: Any) -> None:
+    with pytest.raises(BadInput, check=coded("wrong-form", "column 'x'")):
+        UserTable(["a", "b"], np.arange(3), {"x": column})
+    with pytest.raises(BadInput, check=coded("wrong-form", "users of the rows")):
+        UserTable.grouped(np.array([["a"], ["b"]]), {"x": np.zeros(2)})
 
 
 @pytest.mark.parametrize("name", ["nan", "NaN", "NaT", "None", "<NA>"])
@@ -196,3 +257,31 @@ def test_a_task_of_another_ones_name_reads_its_own_users() -> None:
     tables = [users_of("cell:Named", task) for task in (old, old, new, old)]
     assert [len(table) for table in tables] == [3, 3, 4, 3]
     assert tables[0] is tables[1]
+
+
+def test_users_whom_actors_share_are_in_no_folder_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actor that was killed while it wrote left their rows there."""
+    monkeypatch.setattr(shared_users, "SHARED", tmp_path)
+    monkeypatch.setattr(shared_users, "ray_job", lambda: "a job")
+    found: list[str] = []
+
+    def write_to(file: Any, tables: Any, name: str) -> None:
+        write_as_before(file, tables, name)
+        file.flush()
+        found.extend(path.suffix for path in tmp_path.rglob("*") if path.is_file())
+
+    write_as_before = shared_users.write_to
+    monkeypatch.setattr(shared_users, "write_to", write_to)
+
+    class Few(DigitsTask):
+        def users(self) -> UserTable:
+            return TABLE
+
+    shared = users_of("few", Few())
+    assert isinstance(shared, UserTable)
+    assert found == [".lock"]
+    assert shared.rows(np.array([1])).columns["x"].tolist() == [0, 2, 5]
+    assert users_of("few", DigitsTask()).rows(np.array([2])).columns["x"].tolist() == [3]  # type: ignore[union-attr]
+    for descriptor in shared_users._held:
+        os.close(descriptor)
+    shared_users._held.clear()

@@ -137,10 +137,11 @@ def _table(view: Population, charges: Sequence[Charge], notes: Sequence[BudgetCh
     lasts = "without end" if seconds is None else f"{seconds / 3600:g} hours without a coordinator"
     until = "" if view.lasts_until is None else f", until about {view.lasts_until:%Y-%m-%d} at the pace so far"
     whom = "" if view.runs_left_users is None else f", the next in full for {view.runs_left_users} users"
+    bound = f"epsilon {up(view.bound_epsilon, 6):g}"
     rows = [
         ("state", view.state),
         ("limit", f"epsilon {view.epsilon:g} at delta {decimal(view.delta)}"),
-        ("guarantee", f"epsilon {view.bound_epsilon:g} at delta {decimal(view.bound_delta)}: the largest limit so far"),
+        ("guarantee", f"{bound} at delta {decimal(up(view.bound_delta, 6))}: the largest limit so far"),
         *_together(view.together),
         ("spent", f"epsilon {up(view.spent.epsilon):g}"),
         ("reserved", f"epsilon {up(view.reserved_epsilon):g} by {view.runs_active} of {view.runs} runs{beside}"),

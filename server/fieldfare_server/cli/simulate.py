@@ -138,7 +138,7 @@ def _ended(directory: StateDirectory, run_id: str, noise: tuple[float, float] | 
         "run": run_id,
         "state": run.state,
         "rounds": run.next_round,
-        "epsilon": run.spent_epsilon,
+        "epsilon": run.held[1],
         "delta": population.delta,
         "population_epsilon_spent": population.spent_epsilon,
         "population_epsilon_limit": population.epsilon,
@@ -152,8 +152,8 @@ def _ended(directory: StateDirectory, run_id: str, noise: tuple[float, float] | 
 
     def tell() -> None:
         out.print(
-            f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {up(run.spent_epsilon):g} at "
-            f"delta {decimal(run.delta)} (population {run.population}: {up(population.spent_epsilon):g} of "
+            f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {up(run.held[1]):g} at "
+            f"delta {decimal(up(run.delta, 6))} (population {run.population}: {up(population.spent_epsilon):g} of "
             f"{population.epsilon:g} spent, at delta {decimal(population.delta)})."
         )
         if score.get("score") is not None:

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from fieldfare.errors import BadInput, Interrupted, NotFound, Unsupported, Wrong
 from fieldfare.plan import Plan
 from fieldfare_server.deployment.submit import FlowerError, environment, program, require_ended, submit, tail
 from fieldfare_server.files.checkpoint import RunFiles, key_commitment
-from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.home import StateDirectory, scratch_folder
 from fieldfare_server.ledger import Ledger, new_run_id, this_process
 from fieldfare_server.ledger.holders import SIMULATION
 
@@ -95,7 +94,7 @@ def run_flower_simulation(
     }
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="fieldfare-", ignore_cleanup_errors=True) as scratch,
+            scratch_folder() as scratch,
             superlink(Path(scratch), "--simulation", "--disable-runtime-dependency-installation", env=env) as address,
         ):
             output = submit(

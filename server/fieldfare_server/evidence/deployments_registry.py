@@ -96,7 +96,7 @@ def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, obj
         "privacy_parameters": parameters,
         "privacy_parameters_description": (
             f"Of this run, whatever decided its end. All runs on the same {population.unit}s together are limited to "
-            f"epsilon {population.bound_epsilon:g} at delta {decimal(population.bound_delta)}; "
+            f"epsilon {up(population.bound_epsilon, 6):g} at delta {decimal(up(population.bound_delta, 6))}; "
             f"{up(population.spent_epsilon, 6):g} of it is used."
         ),
     }
@@ -127,7 +127,7 @@ def _accounting(run: views.RunView, population: views.PopulationView) -> dict[st
         "composition": (
             f"Within the run: {accountant()}; the charge is for the mechanism that ran and the participation that was "
             f"realised. Between runs: {population.runs_total} runs of the population compose in one ledger, which "
-            f"refuses a run that would exceed epsilon {population.epsilon:g}."
+            f"refuses a run that would exceed epsilon {up(population.epsilon, 6):g}."
         ),
     }
 

@@ -155,7 +155,7 @@ def accountant() -> str:
 def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None) -> Guarantee:
     """Return the guarantee card of a run. facts: of `plan_facts`."""
     unit = population.unit
-    delta = decimal(run.delta)
+    delta = decimal(up(run.delta, 6))
     if run.ended_at is None:
         statement = (
             f"Everything this run releases is ({up(run.planned_epsilon):g}, {delta})-differentially private "
@@ -211,11 +211,11 @@ def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None)
 
 
 def _together(population: PopulationView) -> str:
-    committed = f"{up(population.committed_epsilon):g} committed of {population.epsilon:g}."
+    committed = f"{up(population.committed_epsilon):g} committed of {up(population.epsilon, 6):g}."
     if population.overdrawn:
         return f"All runs charged to {population.name} together exceed its budget: {committed}"
     # A limit that was tightened is no bound for runs that were chosen under a larger one.
-    bound = f"({population.bound_epsilon:g}, {decimal(population.bound_delta)})-differentially private"
+    bound = f"({up(population.bound_epsilon, 6):g}, {decimal(up(population.bound_delta, 6))})-differentially private"
     stay = f"all runs charged to {population.name} together stay {bound}, however each is chosen: {committed}"
     if population.accounting != "individual":
         return f"A{stay[1:]}"

@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import json
 import math
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
@@ -36,7 +35,7 @@ from fieldfare.schema import Schema
 from fieldfare.task import Task, Users
 from fieldfare_flower.messages import Occasion, TrainReply
 from fieldfare_server import optimizers
-from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.home import StateDirectory, scratch_folder
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.optimizers.base import ServerOptimizer, State, StepInfo, Tensor
 from fieldfare_server.run.round.running_noise import RunningNoise
@@ -106,7 +105,7 @@ def play_resumed(
         decided: what optimisers decided for the plan.
         begin, end: run the session's rounds, before and after it was resumed. Returns what `end` does.
     """
-    with tempfile.TemporaryDirectory(prefix="fieldfare-audit-") as folder:
+    with scratch_folder() as folder:
         state = StateDirectory.of(folder, f"sqlite:///{folder}/ledger.sqlite3")
         privacy = plan.privacy
         with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:

@@ -56,7 +56,7 @@ class Look:
         lines = "\n".join(f"  {estimate}" for estimate in self.answer)
         return (
             f"{self.words}\n{lines}\n{counted(self.users, 'user')} answered; epsilon {up(self.epsilon):g} at delta "
-            f"{decimal(self.delta)}, charged to population {self.population} by run {self.run}. "
+            f"{decimal(up(self.delta, 6))}, charged to population {self.population} by run {self.run}. "
             "Each interval holds the number without noise with probability 95 %."
         )
 
@@ -136,5 +136,5 @@ class Offer:
         )
         return (
             f"{self.words}\n{lines}\nof {counted(self.users, 'user')}, for epsilon {up(self.epsilon):g} at delta "
-            f"{decimal(self.delta)} (mu {self.mu:.6g}). Nothing was asked or charged."
+            f"{decimal(up(self.delta, 6))} (mu {self.mu:.6g}). Nothing was asked or charged."
         )

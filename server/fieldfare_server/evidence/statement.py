@@ -206,7 +206,7 @@ def _tuning(evidence: RunEvidence) -> Section:
             else []
         ),
         *_charged_beside_runs(evidence),
-        f"All of it together has used epsilon {up(spent):g} at delta {decimal(delta)} of the population's budget.",
+        f"All of it together has used {_epsilon(spent, delta)} of the population's budget.",
         "Choices made from other people's data, or from public data, are not in the ledger and cost these users "
         "nothing. Choices made from these users' data outside of the ledger are not covered.",
     )
@@ -243,4 +243,4 @@ def _checks(evidence: RunEvidence) -> Section:
 
 
 def _epsilon(value: float, delta: float) -> str:
-    return f"epsilon = {up(value, 6):g} at delta = {decimal(delta)}"
+    return f"epsilon = {up(value, 6):g} at delta = {decimal(up(delta, 6))}"

@@ -19,7 +19,9 @@ def true_positive_rate(mu: float, leak: float = 0.0, false_positives: float = FA
     post-processing of E(mu, leak): the trade-off function of the Gaussian (Dong, Roth and Su 2019, equation
     6), and with probability `leak` the world outright (`fieldfare.accounting.filter`).
     """
-    return leak + (1 - leak) * float(scipy.special.ndtr(scipy.special.ndtri(false_positives) + mu))
+    # Who learns the world outright accuses nobody wrongly: all wrong accusations are left for the others.
+    rate = min(false_positives / (1 - leak), 1.0)
+    return leak + (1 - leak) * float(scipy.special.ndtr(scipy.special.ndtri(rate) + mu))
 
 
 def bounded_rate(epsilon: float, delta: float, false_positives: float = FALSE_POSITIVES) -> float:
@@ -61,7 +63,7 @@ def odds_factor(epsilon: float) -> float | None:
 
 
 def _in_words(epsilon: float, delta: float, rate: float) -> str:
-    exceeds = f"but for a probability of {decimal(delta)}, "
+    exceeds = f"but for a probability of {decimal(up(delta, 6))}, "
     factor = odds_factor(epsilon)
     odds = "an unbounded factor" if factor is None else f"a factor of {_up(factor)}"
     return (

@@ -6,7 +6,13 @@ been started elsewhere: without a name the home is one fixed place of the user's
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+import tempfile
+import time
+import weakref
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +23,35 @@ from fieldfare.errors import NotAllowed, NotFound, Unreadable, Unwritable, Wrong
 # A home that no process names, wherever it was started.
 BEFORE = Path("runs")
 LEDGER_FILE, HEAD_FILE = "ledger.sqlite3", "ledger.head"
-
+_SCRATCH, _NEW = "fieldfare-scratch-", 60.0  # seconds within which whoever makes such a folder locks it
 
 # The one sentence on what may be shared.
 SHAREABLE = (
     "Of a run's files only its model (model.safetensors, and what `fieldfare model` writes) may leave the server: the "
     "noise key and the checkpoints of a run under way would give users' sums back."
 )
+
+
+def scratch_folder() -> tempfile.TemporaryDirectory[str]:
+    """Make a folder that goes with this process, for keys of runs and sums without noise.
+
+    It deletes those of this account whose processes were killed. Each is locked as long as its process lives.
+    """
+    made = tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True)
+    held = os.open(made.name, os.O_RDONLY)
+    weakref.finalize(made, os.close, held)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    for folder in Path(made.name).parent.glob(f"{_SCRATCH}*"):
+        with suppress(OSError):  # another account's, or locked
+            found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                status = os.fstat(found)
+                if status.st_uid == os.getuid() and status.st_mtime < time.time() - _NEW:
+                    fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder)
+            finally:
+                os.close(found)
+    return made
 
 
 @dataclass(frozen=True)

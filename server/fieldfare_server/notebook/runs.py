@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,8 +93,9 @@ class SimulatedRun:
 
     @property
     def epsilon(self) -> float:
-        """What it spent, at the plan's delta; infinity where no finite epsilon holds."""
-        return math.inf if self.view.spent.epsilon is None else self.view.spent.epsilon
+        """What it spent, at the plan's delta; where it ended early, what was planned. May be infinity."""
+        with Ledger.open(self.home.ledger) as ledger:
+            return ledger.run(self.id).held[1]
 
     @property
     def score(self) -> float | None:

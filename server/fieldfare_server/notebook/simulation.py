@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import math
-import tempfile
 from collections.abc import Sequence
 from contextlib import ContextDecorator
 from pathlib import Path
@@ -21,7 +20,7 @@ from fieldfare_server.cli.compare import label_of
 from fieldfare_server.cli.output import print_warnings
 from fieldfare_server.cli.progress import check_first, grid_of, run_here, simulated_nodes
 from fieldfare_server.cli.simulate import plan_of_run
-from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.home import StateDirectory, scratch_folder
 from fieldfare_server.files.strategies import Decisions
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.holders import SIMULATION
@@ -134,7 +133,7 @@ def simulate(
 def home_of(ledger: str | Path | None) -> tuple[StateDirectory, object]:
     """Return (the state directory, what keeps a temporary one alive)."""
     if ledger is None:
-        kept = tempfile.TemporaryDirectory(prefix="fieldfare-", ignore_cleanup_errors=True)
+        kept = scratch_folder()
         root = Path(kept.name) / "runs"
         return StateDirectory(root, f"sqlite:///{root / 'ledger.sqlite3'}"), kept
     if "://" not in str(ledger):

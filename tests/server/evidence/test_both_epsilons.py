@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from fieldfare_server.evidence.certificate import certificate
+from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.statement import privacy_statement
+from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
@@ -57,3 +59,22 @@ def test_a_run_that_ended_early_is_certified_for_what_it_planned(tmp_path: Path)
         run = ledger.run(session.account.id)
     assert run.spent_epsilon < 0.9 * run.planned_epsilon
     assert proven["hi"] >= run.planned_epsilon * (1 - 1e-9)
+
+
+def test_a_budget_that_more_digits_tell_is_never_stated_as_less(tmp_path: Path) -> None:
+    """(3.0000049, .0010000049) was told as (3, .001)."""
+    state = StateDirectory(tmp_path, f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
+    state.prepare()
+    with Ledger.open(state.ledger, create=True, head_file=state.head_file) as ledger:
+        ledger.create_population("people", 3.0000049, 0.0010000049, actor="officer")
+    a_plan = plan(run__noise_seed=None, privacy__delta=0.0010000049)
+    with Session.begin(state, a_plan, identity_is_stable=True) as session:
+        FieldfareStrategy(session).take_to_end(LyingGrid(2))
+    with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
+        told = privacy_statement(ledger, session.account.id, state.root).to_markdown()
+        entry = json.dumps(registry_entry(ledger, session.account.id, state.root))
+    assert "stay (3.00001, 0.00100001)-differentially private" in told
+    assert "committed of 3.00001." in told
+    assert "limited to epsilon 3.00001 at delta 0.00100001" in entry
+    lines = [line for line in told.splitlines() if "tolerance" not in line]
+    assert not [line for line in lines if re.search(r"0\.001(?!00)\D", line)]

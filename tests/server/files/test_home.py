@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pwd
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +16,7 @@ from typer.testing import CliRunner
 import fieldfare as ff
 from fieldfare.errors import BadInput, BudgetRefused, Refused
 from fieldfare_server.cli.application import application
-from fieldfare_server.files.home import StateDirectory
+from fieldfare_server.files.home import StateDirectory, scratch_folder
 from support.flower_app import vector_app, vector_arrays
 from support.refusals import coded
 
@@ -47,6 +52,37 @@ def start() -> None:
         epsilon=8.0, delta=1e-5, cohort=3, mechanism="independent", population="people", budget=8.0
     )
     private.start(ff.LocalGrid(vector_app, 3, {}), vector_arrays(), num_rounds=2)
+
+
+def test_the_scratch_of_a_killed_process_is_deleted_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed simulation left the key of its noise, and checkpoints, until somebody cleaned the machine."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    script = (
+        "import pathlib, sys, tempfile, time; tempfile.tempdir = sys.argv[1]; from fieldfare_server.files.home import "
+        "scratch_folder; made = scratch_folder(); (pathlib.Path(made.name) / 'noise.key').touch(); "
+        "print(made.name, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        left = Path(process.stdout.readline().strip())
+        old = time.time() - 3600
+        os.utime(left, (old, old))
+        with scratch_folder() as mine:
+            assert left.exists(), "its process lives"
+            process.kill()
+            process.wait()
+            os.utime(left, (old, old))
+            with scratch_folder() as other:
+                assert not left.exists()
+                assert Path(other).exists()
+            assert Path(mine).exists()
+            new = tmp_path / Path(mine).with_name("fieldfare-scratch-new")
+            new.mkdir()
+            with scratch_folder():
+                assert new.exists(), "whoever made it has not locked it yet"
+    assert not Path(mine).exists()
 
 
 def test_two_working_directories_share_one_budget(

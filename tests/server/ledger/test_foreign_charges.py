@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import multiprocessing
 import os
@@ -10,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from flwr.serverapp import (
@@ -256,11 +258,13 @@ def test_a_trainer_that_dies_before_it_commits_stays_charged(ledger: Ledger) -> 
     assert verify(ledger).ok
 
 
-def accountant(ledger: Ledger, epsilon: float | None, population: str = "flower") -> LedgerAccountant:
+def accountant(
+    charger: object, epsilon: float | None, population: str = "flower", rounds: int | None = None
+) -> LedgerAccountant:
     config = PrivacyConfig(
         1e-5, 100, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION, max_epsilon=epsilon
     )
-    return LedgerAccountant(ledger, population, "training", config=config, adjacency="zero_out")
+    return LedgerAccountant(charger, population, "training", config=config, adjacency="zero_out", rounds=rounds)
 
 
 def test_flowers_training_is_charged_and_stopped_by_the_ledger(ledger: Ledger) -> None:
@@ -296,6 +300,48 @@ def test_a_training_that_is_started_again_pays_again(ledger: Ledger) -> None:
         assert not each.would_exceed(event)
         each.compose(event)
     assert ledger.population("flower").spent.mu_squared == pytest.approx(5 / 9)
+
+
+def test_a_training_that_forks_pays_in_each_process(ledger: Ledger) -> None:
+    """One charge for all rounds paid for those of every process that went on from there, and for those of a copy."""
+    event = GaussianPrivacyEvent(noise_multiplier=3.0, sample_size=10, population_size=100)
+    ledger.create_population("flower", 50.0, 1e-5, actor="officer")
+    first = accountant(ledger, 50.0, rounds=4)
+    assert not first.would_exceed(event)
+    first.compose(event)
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=first.compose, args=(event, 3)) for _ in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
+    first.compose(event, 3)
+    assert ledger.population("flower").spent.mu_squared == pytest.approx(3 * 4 / 9)
+    for copied in (copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="another"):
+            copied(first)
+
+
+def test_two_threads_of_one_training_pay_twice() -> None:
+    """Both committed the one charge of the next release."""
+
+    class Charger:
+        committed: ClassVar[list[str]] = []
+
+        def reserve_charge(self, *charge: object, **words: str) -> None:
+            time.sleep(0.05)
+
+        def commit_charge(self, population: str, key: str, *, actor: str) -> None:
+            self.committed.append(key)
+
+    of = accountant(Charger(), 50.0)
+    threads = [threading.Thread(target=of.compose, args=(GaussianPrivacyEvent(3.0, 10, 100),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(Charger.committed)) == len(Charger.committed) == of.num_releases == 2
 
 
 def test_an_accountant_that_could_not_stop_is_refused(ledger: Ledger) -> None:

@@ -16,8 +16,10 @@ import pytest
 import torch
 
 import fieldfare as ff
+from fieldfare.accounting import PrivacyLoss
 from fieldfare.errors import BadInput, BudgetRefused, Interrupted
 from fieldfare_client.app import _hosted, user_names
+from fieldfare_server.ledger.views import RunView
 from fieldfare_server.notebook import simulation
 from fieldfare_server.notebook.runs import Runs
 from support.refusals import Coded, coded
@@ -116,14 +118,13 @@ def test_runs_are_a_sequence_that_a_notebook_shows(runs: Any) -> None:
     assert f"<td>{runs[1].id}</td>" in runs._repr_html_()
 
 
-def test_an_epsilon_without_end_is_not_shown_as_nothing_spent(runs: Any) -> None:
-    """Answers have null where no finite epsilon holds, and a run's `epsilon` was 0 there."""
+def test_an_epsilon_without_end_is_not_shown_as_nothing_spent(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run's `epsilon` was 0 where no finite epsilon holds."""
     run = dataclasses.replace(runs[0])
-    spent = run.view.spent.model_copy(update={"epsilon": None})
-    vars(run)["view"] = run.view.model_copy(update={"spent": spent})
+    monkeypatch.setattr(RunView, "held", (PrivacyLoss(), math.inf))
     assert run.epsilon == math.inf
     assert repr(run).startswith("Run(nu: epsilon inf")
-    vars(run)["view"] = run.view.model_copy(update={"spent": spent.model_copy(update={"epsilon": 8.00004})})
+    monkeypatch.setattr(RunView, "held", (PrivacyLoss(), 8.00004))
     assert "<td>8.001</td>" in Runs([run])._repr_html_()
 
 

@@ -176,6 +176,7 @@ def test_no_reply_contributes_more_than_one() -> None:
         (own,) = contribution.chunks(0)
         assert np.linalg.norm(own) <= 1 + 1e-12
         assert contribution.users == 1
+    assert read_answer(question, told(a=[10**400, 10]), 1).users == 1  # its node was dropped: 1 fewer had answered
     with pytest.raises(BadReply):
         read_answer(question, RecordDict(), 1)
 

@@ -604,6 +604,14 @@ def test_a_void_rounds_next_attempt_costs_nothing_more(tmp_path: Path, monkeypat
     assert node.say(0, slice(1, 2), attempt=0) == "asked-again"
 
 
+@pytest.mark.parametrize(("round_", "attempt"), [(-1, 1), (0, -1), (-(1 << 40), 0), (0, 1 << 62)])
+def test_a_round_before_the_first_is_no_occasion(round_: int, attempt: int) -> None:
+    """Users charged for a whole run trained in round -1 as often as a coordinator asked."""
+    header = RecordDict({HEADER: ConfigRecord(Occasion("run", round_, attempt).to_config())})
+    with pytest.raises(BadReply, match="out of range"):
+        Occasion.read(header)
+
+
 def test_a_round_that_the_plans_participation_never_has_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

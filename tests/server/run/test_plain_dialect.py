@@ -673,6 +673,18 @@ def test_roles_come_from_the_module_or_from_names_and_values() -> None:
         assign_roles({"n": np.ones(3, np.int64)})
 
 
+def test_statistics_in_a_list_without_names_are_not_trained() -> None:
+    """As `[v.numpy() for v in net.state_dict().values()]` sends them: their noised variances became negative."""
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
+    listed = {str(place): value.numpy() for place, value in enumerate(net.state_dict().values())}
+    with pytest.raises(BadInput, check=coded("arrays-unfit", "model.state_dict()")):
+        assign_roles(listed)
+    assert assign_roles(listed, trainable=["0", "1"]).named("trained") == ("0", "1")
+    plain = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 2))
+    listed = {str(place): value.numpy() for place, value in enumerate(plain.state_dict().values())}
+    assert set(assign_roles({**listed, "6": np.array(3)}).named("trained")) == set(listed)
+
+
 def test_both_names_of_a_tied_tensor_get_one_release(tmp_path: Path) -> None:
     torch.manual_seed(0)
     arrays = ArrayRecord(Tied().state_dict())

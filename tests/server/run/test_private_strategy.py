@@ -100,6 +100,20 @@ def final(model: OwnModel) -> dict[str, np.ndarray]:
     return model.complete(model.final)  # type: ignore[attr-defined,no-any-return]
 
 
+def test_a_run_that_ends_early_spent_what_was_planned_whoever_ended_it(tmp_path: Path) -> None:
+    """It said .65 of 4 where the certificate says 4: who asks for the end may have seen the models."""
+
+    def stop(number: int, arrays: ArrayRecord, metrics: MetricRecord) -> None:
+        if number == 2:
+            with Ledger.open(private._home.ledger) as ledger:
+                ledger.request(str(private.run_id), "stop", actor="officer")
+
+    private = strategy(tmp_path, rounds=6, on_round=stop)
+    private.start(LocalGrid(flower_app.app, 6, {}), initial(), train_config=ConfigRecord({"lr": 0.01}))
+    spent: Any = private.privacy_spent()
+    assert (spent.epsilon, spent.num_releases) == (pytest.approx(8.0, rel=1e-6), 2)
+
+
 # -- an unmodified app -------------------------------------------------------------------------------------------------
 
 

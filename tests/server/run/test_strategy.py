@@ -18,6 +18,7 @@ from fieldfare.plan import Plan
 from fieldfare.privatise import Privatiser
 from fieldfare.task import seeded
 from fieldfare_flower.messages import REPORT, UPDATE
+from fieldfare_server.cli import simulate
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -339,6 +340,8 @@ def test_a_stop_request_is_obeyed_at_the_round_boundary(tmp_path: Path) -> None:
     assert (row.state, row.next_round) == ("stopped", 2)
     assert population.reserved_epsilon == 0
     assert 0 < row.spent_epsilon < row.planned_epsilon
+    # Who asked may have seen its models: what its rounds took is a reading, and no bound of it alone.
+    assert simulate._ended(state_dir, row.id, None).value["epsilon"] == row.held[1] == row.planned_epsilon
     assert (state_dir.root / session.account.id / "model.safetensors").exists()
 
 

@@ -9,7 +9,6 @@ answers for each of its users by `@ff.private.measure`.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from fieldfare.plan import Plan
 from fieldfare.questions import Question, parse
 from fieldfare.schema import Schema
-from fieldfare_flower.messages import records_of
+from fieldfare_flower.messages import as_float, records_of
 from fieldfare_flower.npy import BadReply
 from fieldfare_flower.server_errors import outlast_server_errors
 from fieldfare_server.files.home import StateDirectory
@@ -75,7 +74,7 @@ def read_answer(question: Question, content: RecordDict, sent: int) -> Contribut
         found = [record[name] for record in records if name in record]
         if len(found) == 1:
             numbers = found[0] if isinstance(found[0], list) else [found[0]]
-            told[name] = [math.nan if isinstance(each, bool) else float(each) for each in numbers]
+            told[name] = [as_float(each) for each in numbers]
     own = question.contributions(question.of_one(told))[0]
     return Contribution(1, (), lambda position: iter([own.copy()]), clipped_by_node=False)
 

@@ -353,12 +353,18 @@ class PrivateStrategy(Strategy, metaclass=Shown):
             log_lines(describe(self._stored_plan() or self._make_plan(None, None, None)))
 
     def privacy_spent(self) -> object:
-        """Return what the committed rounds of the run have spent, as Flower's `PrivacySpent`; None before `start`."""
+        """Return what the committed rounds of the run have spent, as Flower's `PrivacySpent`; None before `start`.
+
+        Of a run that ended early, all that was planned: who ended it may have seen its models.
+        """
         session = self._session
         if session is None:
             return None
-        method = session.released.spent.words.accountant
-        return privacy_spent(session.epsilon(), session.plan.privacy.delta, session.next_round, method)
+        method, epsilon = session.released.spent.words.accountant, session.epsilon()
+        if session.ended:
+            with Ledger.open(self._home.ledger) as ledger:
+                epsilon = ledger.run(session.account.id).held[1]
+        return privacy_spent(epsilon, session.plan.privacy.delta, session.next_round, method)
 
     @property
     def run_id(self) -> str | None:

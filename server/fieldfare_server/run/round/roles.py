@@ -91,6 +91,8 @@ def assign_roles(
         if value.dtype.kind not in "fiub" or (value.dtype.kind == "f" and value.dtype.name not in FLOATS):
             why = f"values of {value.dtype} are not supported."
             raise BadInput(f"initial_arrays[{name!r}]", why, ", ".join(FLOATS), code="array-type")
+    if model is None and trainable is None and all(name.isdecimal() for name in arrays):
+        _refuse_nameless_statistics(list(arrays.values()))
     roles = _by_name(arrays) if model is None else _by_module(arrays, model)
     if tied is not None:
         roles = _with_ties(roles, arrays, tied)
@@ -107,6 +109,15 @@ def assign_roles(
         why = "none of them can be trained: they have no gradient."
         raise BadInput("initial_arrays", why, "a floating array that requires_grad", code="arrays-unfit")
     return roles
+
+
+def _refuse_nameless_statistics(values: Sequence[NDArray[np.generic]]) -> None:
+    """Raise `BadInput` where a list without names has what torch's batch norms count: mean and variance before it."""
+    for mean, variance, count in zip(values, values[1:], values[2:], strict=False):
+        if mean.shape == variance.shape != () and mean.ndim == 1 and count.shape == () and count.dtype.kind in "iu":
+            why = "hold a batch norm's running mean and variance without a name, which noise would make negative."
+            near = "ArrayRecord(model.state_dict()); or trainable=, the names of what trains"
+            raise BadInput("initial_arrays", why, near, code="arrays-unfit")
 
 
 def _by_name(arrays: Mapping[str, NDArray[np.generic]]) -> Roles:
