@@ -389,6 +389,11 @@ class _Check:
             elif tuple(losses.shape) != (rows,):
                 why = f"loss() gives shape {tuple(losses.shape)} for {rows} rows."
                 raise self._fault("loss", why, 'one number a row: reduction="none", and a mean over the rest')
+            else:
+                with suppress(Exception):  # one that needs several rows mixes them on purpose
+                    alone = self.task.loss(outputs[:1], self.targets[:1]).reshape(())
+                    if not torch.allclose(alone, losses[0], rtol=1e-4, atol=1e-6, equal_nan=True):
+                        self._warn(f"the loss of a row depends on the other rows of its batch: {shapes}")
             if not bool(torch.isfinite(losses).all()):
                 clean = bool(torch.isfinite(self.targets.float()).all() and torch.isfinite(self.inputs.float()).all())
                 if clean:

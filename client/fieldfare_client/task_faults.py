@@ -86,6 +86,8 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ("shapes cannot be multiplied", "a first layer as wide as the inputs"),
     ("expected scalar type Long", "labels of int64: .to(torch.int64) in prepare()"),
     ("not implemented for 'Int'", "labels of int64: .to(torch.int64) in prepare()"),
+    ("result type Float can't be cast to", "labels of float32: .to(torch.float32) in prepare()"),
+    ("'indices' to have one of", "token ids of int64: .to(torch.int64) in prepare()"),
     ("must have the same dtype", "float32 on both sides: .to(torch.float32)"),
     ("Found dtype", "float32 on both sides: .to(torch.float32)"),
     ("expected m1 and m2 to have the same dtype", "float32 on both sides: .to(torch.float32)"),

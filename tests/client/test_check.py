@@ -21,7 +21,7 @@ from fieldfare.task import OBJECT, load_task
 from fieldfare_client.app import app
 from fieldfare_client.check import check, check_task
 from fieldfare_client.simulation import LocalGrid
-from fieldfare_client.task_faults import KINDS, Faulty
+from fieldfare_client.task_faults import KINDS, Faulty, explain_error
 from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import QUERY_USERS, write_users_query
 from support import faulty_tasks
@@ -415,3 +415,32 @@ def test_a_column_that_cannot_be_read_is_a_fault_in_its_own_words(named: str, mo
     with pytest.raises(Faulty, match=r"shard-7\.bin: short read") as fault:
         check_task(named)
     assert fault.value.kind == "data"
+
+
+class Broadcast(Right):
+    """Each output meets all targets: (rows, 1) against (rows,) is (rows, rows)."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return ((outputs[:, :1] - targets.float()) ** 2).mean(1)
+
+
+def test_a_loss_that_pairs_each_row_with_all_is_a_warning(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was "right", and trained each row towards the mean of its batch."""
+    monkeypatch.setattr(faulty_tasks, "HERE", Broadcast, raising=False)
+    (told,) = [line for line in check_task(named).warnings if "other rows" in line]
+    assert "outputs of shape" in told
+    monkeypatch.setattr(faulty_tasks, "HERE", Right, raising=False)
+    assert not [line for line in check_task(named).warnings if "other rows" in line]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets", "loss", "remedy"),
+    [
+        (torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int64), nn.BCEWithLogitsLoss(), "float32"),
+        (torch.zeros(2, dtype=torch.uint8), None, lambda ids, _: nn.Embedding(3, 2)(ids), "int64"),
+    ],
+)
+def test_a_dtype_that_torch_cannot_take_has_its_remedy(outputs: Any, targets: Any, loss: Any, remedy: str) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        loss(outputs, targets)
+    assert remedy in explain_error(raised.value)[1]
