@@ -24,7 +24,7 @@ from fieldfare.errors import BadInput, WrongForm
 from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema, pseudonym, pseudonyms
 from fieldfare.task import seeded
-from fieldfare_client import private
+from fieldfare_client import independence, private
 from fieldfare_client.independence import Dependent, require_independent
 from fieldfare_client.own_randomness import own_randomness
 from fieldfare_client.private import progress
@@ -892,8 +892,9 @@ def test_arrays_keep_their_dtypes_through_the_mod() -> None:
     assert isinstance(after["h"], Array)
 
 
-def test_a_file_of_a_moment_ago_is_an_earlier_trainings(tmp_path: Path) -> None:
+def test_a_file_of_a_moment_ago_is_an_earlier_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training of milliseconds that goes on from the file of the one before passed, now and then."""
+    monkeypatch.setattr(independence, "GRAIN", 500_000_000)
 
     def train(place: int) -> np.ndarray:
         best = tmp_path / "best"
