@@ -125,7 +125,7 @@ class Occasion:
         if not isinstance(run, str) or type(round_) is not int or type(attempt) is not int:
             raise BadReply("schema", "ill-typed header")
         if min(round_, attempt) < 0 or attempt >> 62:
-            raise BadReply("schema", "a round or attempt out of range")
+            raise BadReply("round", "a round or attempt out of range")
         return cls(run, round_, attempt)
 
 

@@ -71,7 +71,8 @@ class Deployment:
             (self.work / "lies" / left).unlink(missing_ok=True)
         (self.work / "lies" / "script.json").write_text(json.dumps({"train": train, "query": query, "late": LATE}))
         with Ledger.open(self.home.ledger, head_file=self.home.head_file) as ledger:
-            ledger.create_population(name, 1000.0, 1e-5, actor="test")
+            # Simulated ones may have the same users.
+            ledger.create_population(name, 1000.0, 1e-5, simulated=True, actor="test")
         text = PLAN.format(name=name, timeout=TIMEOUT, **plan)
         options = {"plan": text, "task": TASK, "run_id": name, "root_certificates": self.ca, "timeout": 800}
         output = submit(self.work / "run", self.address, **options)
