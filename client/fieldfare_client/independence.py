@@ -27,8 +27,8 @@ from fieldfare_client.forked import ask_once
 Update: TypeAlias = "torch.Tensor | NDArray[np.float32]"
 # Trains the user at a place in the list; its update, float (d,).
 Train = Callable[[int], Update]
-# A file that is older than a training by so many nanoseconds was written by another one, which ended as long before.
-GRAIN = 20_000_000  # two ticks of the clock of file times
+# Nanoseconds between two trainings, two ticks of the clock of file times: an older file is of another one.
+GRAIN = 20_000_000
 
 
 class Dependent(Exception):

@@ -1,8 +1,8 @@
 """One copy of a task's users: in a process while somebody has them, and for all actors of a Ray job on a machine.
 
-The first actor reads them, the others map its copy. That is memory without a name in any folder: the others find it
-through the process that holds it, and it is gone when the last of them is, however that ends. Only processes of the
-same account can open it.
+The first actor reads them, the others map its copy. That is memory without a name in any folder: others find
+it through the process that holds it, and it is gone when the last of them is, however that ends. Only
+processes of the same account can open it.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def _kind(dtype: np.dtype[np.generic]) -> str:
 
 
 def _by_position(column: Any) -> Any:
-    """Return a column whose `[rows]` are row numbers. pandas finds rows by label: after a sort those of other users."""
+    """Return a column that is read by row numbers. pandas finds labels: after a sort, rows of other users."""
     values = column.to_numpy() if hasattr(column, "to_numpy") else column
     return values if isinstance(getattr(values, "dtype", None), np.dtype) else np.asarray(values)
 
@@ -59,9 +59,9 @@ class UserTable(metaclass=Shown):
     Args:
         ids: the users' ids, from which their pseudonyms are computed, or the pseudonyms, uint64 (users,); distinct.
         offsets: where each user's rows begin and end, int64 (users + 1,): not decreasing, from 0 to the rows' number.
-        columns: values of all rows, (rows, ...) each: arrays, columns of pandas (by position, whatever their
-            index), or anything lazy with numpy's `dtype`, a length and `[row numbers]`, such as `np.memmap`. dtypes
-            are kept; rows are copied when their user trains.
+        columns: values of all rows, (rows, ...) each: arrays, columns of pandas, by position, or anything lazy
+            with numpy's `dtype`, a length and `[row numbers]`, such as `np.memmap`. dtypes are kept; rows are
+            copied when their user trains.
 
     Example:
         >>> import numpy as np

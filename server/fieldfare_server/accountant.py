@@ -122,7 +122,7 @@ class LedgerAccountant(metaclass=Shown):
         raise TypeError("a LedgerAccountant pays for one training, and cannot be copied or pickled; make another")
 
     def _forked(self) -> None:
-        """Begin anew in another process: what the first one paid, and the lock that it may have held, are its own."""
+        """Begin anew in another process: what the first one paid is its own, and so is the lock that it held."""
         if self._process != os.getpid():
             self._begin()
 

@@ -33,7 +33,7 @@ def texts(user_ids: Iterable[object]) -> list[str]:
     """Return each id as text. The text "nan" or "None" is somebody's name.
 
     Raises `BadInput` where an id is missing: "", None, NaN, NaT or pandas' NA. The rows of all who have none
-    would be one user's. So it does where one is a float, for 1.0 is another text than 1, bytes or a tensor.
+    would be one user's. So it does where one is bytes, a tensor or a float: 1.0 is another text than 1.
     """
     user_ids = list(user_ids)
     if (place := next((i for i, each in enumerate(user_ids) if _is_missing(each)), None)) is not None:

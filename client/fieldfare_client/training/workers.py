@@ -4,8 +4,8 @@ They are forked where a process can be (`forked.why_not_by_default`), so that a 
 this one, and a script needs no guard. Elsewhere each imports the task anew.
 
 One thread each: on a busy machine two OpenMP threads take ten times as long as one. Models and sums travel
-through memory-mapped files (`shared_users.shared_file`). Forked workers have the users' rows from this process,
-without a copy; others map them from files, which lose their names once all have.
+through memory-mapped files (`shared_users.shared_file`). Forked workers have the users' rows from this
+process, without a copy; others map them from files, which lose their names once all have.
 Nodes of one process share the workers: each thread that calls `train` has a cohort there, as long as a worker
 would idle without it or only one other cohort is there. So none waits while one node's sum is added.
 """

@@ -112,7 +112,7 @@ def assign_roles(
 
 
 def _refuse_nameless_statistics(values: Sequence[NDArray[np.generic]]) -> None:
-    """Raise `BadInput` where a list without names has what torch's batch norms count: mean and variance before it."""
+    """Raise `BadInput` where a list has a count behind two equal vectors, as batch norms have in torch."""
     for mean, variance, count in zip(values, values[1:], values[2:], strict=False):
         if mean.shape == variance.shape != () and mean.ndim == 1 and count.shape == () and count.dtype.kind in "iu":
             why = "hold a batch norm's running mean and variance without a name, which noise would make negative."
