@@ -38,7 +38,7 @@ class PrivacySpec(Table):
         min_length=1, max_length=LONGEST_NAME, pattern=NAME, description="whose budget the run is charged to"
     )
     epsilon: float | None = Field(
-        default=None, gt=0, le=1000, description="of the run: the least noise that keeps it is added"
+        default=None, ge=1e-100, le=1000, description="of the run: the least noise that keeps it is added"
     )
     noise_multiplier: float | None = Field(
         default=None,

@@ -200,14 +200,14 @@ def test_a_node_that_lies_in_another_way_each_time_is_put_in_quarantine(deployme
     views = deployment.run(
         "quarantine",
         lies,
-        rounds=40,
+        rounds=80,  # its rests take seconds, and rounds of the others little more than one
         cohort=8,
         enough="min_reports = 6",
-        participation='scheme = "min-separation"\nseparation = 2\nmax_participations = 20',
+        participation='scheme = "min-separation"\nseparation = 2\nmax_participations = 40',
     )
     assert deployment.told() == lies
     states = Counter(view.state for view in views)
-    assert states["committed"] == 40
+    assert states["committed"] == 80
     assert states["void"] <= len(lies)
     counted = sum((Counter(view.rejects) for view in views), Counter())
     assert counted == {**Counter(REASONS[lie] for lie in lies), QUARANTINED: 1}

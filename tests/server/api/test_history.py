@@ -171,6 +171,15 @@ def test_a_what_if_is_the_price_of_that_plan(local: TestClient, changes: dict[st
     assert body["run"] == "run-3"
 
 
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-310, 1e-101])
+def test_an_epsilon_that_no_float_prices_is_refused_at_once(local: TestClient, epsilon: float) -> None:
+    """Below 1e-300 the search for its noise never ended: one reader held a thread and all other prices."""
+    answer = local.get("/v1/populations/aircraft/what-if", params={"epsilon": epsilon})
+    assert answer.status_code == 422
+    assert "epsilon" in answer.text
+    assert local.get("/v1/populations/aircraft/what-if", params={"epsilon": 1e-100}).status_code == 200
+
+
 def test_a_what_if_says_whether_it_fits_and_writes_nothing(local: TestClient, live: LiveLedger) -> None:
     rows = live.rows
     small = local.get("/v1/populations/aircraft/what-if", params={"epsilon": 0.5}).json()
