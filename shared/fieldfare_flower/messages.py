@@ -122,10 +122,8 @@ class Occasion:
             run, round_, attempt = header["run"], header["round"], header["attempt"]
         except KeyError:
             raise BadReply("schema", "incomplete header") from None
-        if not isinstance(run, str) or type(round_) is not int or type(attempt) is not int:
+        if not isinstance(run, str) or type(round_) is not int or type(attempt) is not int or abs(attempt) >> 62:
             raise BadReply("schema", "ill-typed header")
-        if min(round_, attempt) < 0 or attempt >> 62:
-            raise BadReply("round", "a round or attempt out of range")
         return cls(run, round_, attempt)
 
 

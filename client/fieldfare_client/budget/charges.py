@@ -169,6 +169,8 @@ class Charges:
         cost, users, what = self.cost, _numbers(names), f"round {round + 1} of run {self.terms.run}"
         if not all_differ(names):
             raise NodeBudgetRefused(what, reason="too-often")
+        if round <= _WHOLE:  # which stands for a charge, and for no round
+            raise NodeBudgetRefused(what, reason="out-of-turn")
         with _writing(self.settings) as journal:
             self._meet(journal)
             asked = dict(zip(users, self._asked(journal, users), strict=True))

@@ -604,12 +604,19 @@ def test_a_void_rounds_next_attempt_costs_nothing_more(tmp_path: Path, monkeypat
     assert node.say(0, slice(1, 2), attempt=0) == "asked-again"
 
 
-@pytest.mark.parametrize(("round_", "attempt"), [(-1, 1), (0, -1), (-(1 << 40), 0), (0, 1 << 62)])
-def test_a_round_before_the_first_is_no_occasion(round_: int, attempt: int) -> None:
-    """Users charged for a whole run trained in round -1 as often as a coordinator asked."""
-    header = RecordDict({HEADER: ConfigRecord(Occasion("run", round_, attempt).to_config())})
-    with pytest.raises(BadReply, match="out of range"):
-        Occasion.read(header)
+def test_a_round_before_the_first_is_none_of_a_run_that_charges_all_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its users trained in round -1 as often as a coordinator asked: that is how the charge of a whole run is noted."""
+    node = Node(tmp_path, monkeypatch, plan(run__noise_seed=None, privacy__accounting="worst-case"))
+    settings, cost = NodeBudget.read(node.file), node.terms.cost()
+    charges = Charges(settings, settings.populations["people"], node.terms, cost)
+    assert charges.admit(node.names).size == USERS
+    for attempt in (1, 2):
+        with pytest.raises(NodeBudgetRefused, match="round 0") as refused:
+            charges.charge(-1, attempt, node.names[:2])
+        assert refused.value.told == "out-of-turn"
+    charges.charge(0, 0, node.names[:2])
 
 
 def test_a_round_that_the_plans_participation_never_has_is_refused(

@@ -353,15 +353,12 @@ class PrivateStrategy(Strategy, metaclass=Shown):
             log_lines(describe(self._stored_plan() or self._make_plan(None, None, None)))
 
     def privacy_spent(self) -> object:
-        """Return what the committed rounds of the run have spent, as Flower's `PrivacySpent`; None before `start`.
-
-        Of a run that ended early, all that was planned: who ended it may have seen its models.
-        """
+        """Return what the run has spent, as Flower's `PrivacySpent`; None before `start`. Ended early: all of it."""
         session = self._session
         if session is None:
             return None
         method, epsilon = session.released.spent.words.accountant, session.epsilon()
-        if session.ended:
+        if session.ended:  # early, perhaps by who has seen its models
             with Ledger.open(self._home.ledger) as ledger:
                 epsilon = ledger.run(session.account.id).held[1]
         return privacy_spent(epsilon, session.plan.privacy.delta, session.next_round, method)
