@@ -122,7 +122,7 @@ class LedgerAccountant(metaclass=Shown):
         raise TypeError("a LedgerAccountant pays for one training, and cannot be copied or pickled; make another")
 
     def _forked(self) -> None:
-        """Begin anew in another process: what the first one paid is its own, and so is the lock that it held."""
+        """Begin anew in another process: what the first one paid stays its own, as its lock does."""
         if self._process != os.getpid():
             self._begin()
 

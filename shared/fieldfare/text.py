@@ -18,6 +18,11 @@ def up(value: float | None, digits: int = 4) -> float:
     return math.inf if value is None else float(Context(digits, ROUND_CEILING).create_decimal(f"{value:.12g}"))
 
 
+def promised(delta: float) -> str:
+    """Return a delta that holds, as `decimal` writes it, rounded up."""
+    return decimal(up(delta, 6))
+
+
 def down(value: float, digits: int = 4) -> float:
     """Return what is left in `digits` significant digits, rounded down: a limit that is named is allowed."""
     return float(Context(digits, ROUND_FLOOR).create_decimal(repr(float(value))))

@@ -206,9 +206,11 @@ def make_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], WorkerTr
     fork = multiprocessing.get_context("fork")
     monkeypatch.setattr(workers, "multiprocessing", SimpleNamespace(get_context=lambda method: fork))
     pools: list[WorkerTrainer] = []
+    held: list[tuple[Path, os.stat_result]] = []
 
     def make() -> WorkerTrainer:
         pools.append(WorkerTrainer("support.federation:DeadlyTask", SETTINGS, DeadlyTask().users(), workers=2))
+        held.extend((path, path.stat()) for path, _ in pools[-1]._sums.free)
         return pools[-1]
 
     yield make
@@ -216,6 +218,8 @@ def make_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], WorkerTr
         for process in pool._processes:
             process.terminate()  # forked, they hold each other's pipes open, and would not end by themselves
         pool.close()
+    # Another file may have the number of the descriptor.
+    assert not [path for path, then in held if path.exists() and os.path.samestat(then, path.stat())]
 
 
 CLIENT = ClientSpec(batch_size=3, learning_rate=0.1, engine="loop")

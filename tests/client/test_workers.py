@@ -24,6 +24,7 @@ from fieldfare_client import forked
 from fieldfare_client.settings import TrainingSettings
 from fieldfare_client.storage import open_table, write
 from fieldfare_client.tasks.digits import DigitsTask
+from fieldfare_client.training import workers
 from fieldfare_client.training.clip import clip_with
 from fieldfare_client.training.cores import cores, processes
 from fieldfare_client.training.trainer import Trainer
@@ -59,7 +60,9 @@ class Counting(DigitsTask):
         return super().loss(outputs, targets)
 
 
-def test_workers_train_a_task_that_is_an_object_of_this_process() -> None:
+def test_workers_train_a_task_that_is_an_object_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[object] = []
+    monkeypatch.setattr(workers, "write_arrays", lambda *written: copied.append(written))
     task = Counting()
     name = hold(task)
     assert processes(ClientSpec(workers="auto"), name) == cores()
@@ -67,6 +70,7 @@ def test_workers_train_a_task_that_is_an_object_of_this_process() -> None:
     with closing(WorkerTrainer(name, TrainingSettings(CLIENT, FLAT, 4, False), table, workers=2)) as pool:
         cohort = pool.train([start()], [1.0], users, at_round=7)
         assert not task.called_in
+        assert not copied  # nor are rows
     one = Trainer(task, CLIENT, clip_with(FLAT, Schema.of(task.build_model())), seed=4)
     expected = one.train([start()], [1.0], table, users, at_round=7)
     assert task.called_in == {os.getpid()}

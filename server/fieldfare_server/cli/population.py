@@ -10,7 +10,7 @@ import typer
 
 from fieldfare.errors import Conflict, NotAllowed
 from fieldfare.participation import Adjacency
-from fieldfare.text import decimal, down, up
+from fieldfare.text import decimal, down, promised, up
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.outlook import WindowAnswer
 from fieldfare_server.api.population_schemas import Charge, Population
@@ -141,7 +141,7 @@ def _table(view: Population, charges: Sequence[Charge], notes: Sequence[BudgetCh
     rows = [
         ("state", view.state),
         ("limit", f"epsilon {view.epsilon:g} at delta {decimal(view.delta)}"),
-        ("guarantee", f"{bound} at delta {decimal(up(view.bound_delta, 6))}: the largest limit so far"),
+        ("guarantee", f"{bound} at delta {promised(view.bound_delta)}: the largest limit so far"),
         *_together(view.together),
         ("spent", f"epsilon {up(view.spent.epsilon):g}"),
         ("reserved", f"epsilon {up(view.reserved_epsilon):g} by {view.runs_active} of {view.runs} runs{beside}"),

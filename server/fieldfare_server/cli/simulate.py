@@ -9,7 +9,7 @@ import typer
 
 from fieldfare.errors import Conflict, NotGiven
 from fieldfare.plan import Plan
-from fieldfare.text import decimal, up
+from fieldfare.text import decimal, promised, up
 from fieldfare_server.cli import sessions
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.export import check_export, live_export
@@ -153,7 +153,7 @@ def _ended(directory: StateDirectory, run_id: str, noise: tuple[float, float] | 
     def tell() -> None:
         out.print(
             f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {up(run.held[1]):g} at "
-            f"delta {decimal(up(run.delta, 6))} (population {run.population}: {up(population.spent_epsilon):g} of "
+            f"delta {promised(run.delta)} (population {run.population}: {up(population.spent_epsilon):g} of "
             f"{population.epsilon:g} spent, at delta {decimal(population.delta)})."
         )
         if score.get("score") is not None:

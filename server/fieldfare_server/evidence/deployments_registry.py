@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fieldfare.errors import NotAllowed
 from fieldfare.names import is_question, mechanism_word, task_words
-from fieldfare.text import decimal, up
+from fieldfare.text import promised, up
 from fieldfare_server.evidence.document import Guarantee
 from fieldfare_server.evidence.guarantee import ADJACENCY, PUBLIC, accountant, guarantee
 from fieldfare_server.evidence.plan_facts import PlanFacts, plan_facts
@@ -96,7 +96,7 @@ def _loss(run: views.RunView, population: views.PopulationView) -> dict[str, obj
         "privacy_parameters": parameters,
         "privacy_parameters_description": (
             f"Of this run, whatever decided its end. All runs on the same {population.unit}s together are limited to "
-            f"epsilon {up(population.bound_epsilon, 6):g} at delta {decimal(up(population.bound_delta, 6))}; "
+            f"epsilon {up(population.bound_epsilon, 6):g} at delta {promised(population.bound_delta)}; "
             f"{up(population.spent_epsilon, 6):g} of it is used."
         ),
     }

@@ -18,7 +18,7 @@ from fieldfare.plan import Plan
 from fieldfare.plan_tables import ParticipationSpec
 from fieldfare.population_size import population_size_warnings
 from fieldfare.questions import Question
-from fieldfare.text import decimal, up
+from fieldfare.text import decimal, promised, up
 from fieldfare_server.evidence.document import Fact, Guarantee
 from fieldfare_server.evidence.looks import question_of
 from fieldfare_server.evidence.plan_facts import PlanFacts
@@ -155,7 +155,7 @@ def accountant() -> str:
 def guarantee(run: RunView, population: PopulationView, facts: PlanFacts | None) -> Guarantee:
     """Return the guarantee card of a run. facts: of `plan_facts`."""
     unit = population.unit
-    delta = decimal(up(run.delta, 6))
+    delta = promised(run.delta)
     if run.ended_at is None:
         statement = (
             f"Everything this run releases is ({up(run.planned_epsilon):g}, {delta})-differentially private "
@@ -215,7 +215,7 @@ def _together(population: PopulationView) -> str:
     if population.overdrawn:
         return f"All runs charged to {population.name} together exceed its budget: {committed}"
     # A limit that was tightened is no bound for runs that were chosen under a larger one.
-    bound = f"({up(population.bound_epsilon, 6):g}, {decimal(up(population.bound_delta, 6))})-differentially private"
+    bound = f"({up(population.bound_epsilon, 6):g}, {promised(population.bound_delta)})-differentially private"
     stay = f"all runs charged to {population.name} together stay {bound}, however each is chosen: {committed}"
     if population.accounting != "individual":
         return f"A{stay[1:]}"

@@ -15,7 +15,7 @@ from fieldfare.names import is_question, task_words
 from fieldfare.plan import Plan
 from fieldfare.questions import Estimate, Question, parse
 from fieldfare.questions.base import WIDE
-from fieldfare.text import counted, decimal, up
+from fieldfare.text import counted, promised, up
 from fieldfare_server.ledger import Ledger, watch
 from fieldfare_server.ledger.holders import command_to_resume
 from fieldfare_server.ledger.views import RunView
@@ -56,7 +56,7 @@ class Look:
         lines = "\n".join(f"  {estimate}" for estimate in self.answer)
         return (
             f"{self.words}\n{lines}\n{counted(self.users, 'user')} answered; epsilon {up(self.epsilon):g} at delta "
-            f"{decimal(up(self.delta, 6))}, charged to population {self.population} by run {self.run}. "
+            f"{promised(self.delta)}, charged to population {self.population} by run {self.run}. "
             "Each interval holds the number without noise with probability 95 %."
         )
 
@@ -136,5 +136,5 @@ class Offer:
         )
         return (
             f"{self.words}\n{lines}\nof {counted(self.users, 'user')}, for epsilon {up(self.epsilon):g} at delta "
-            f"{decimal(up(self.delta, 6))} (mu {self.mu:.6g}). Nothing was asked or charged."
+            f"{promised(self.delta)} (mu {self.mu:.6g}). Nothing was asked or charged."
         )

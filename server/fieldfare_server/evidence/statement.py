@@ -14,7 +14,7 @@ from pathlib import Path
 from fieldfare.accounting.filter import gauge
 from fieldfare.names import is_question, task_words
 from fieldfare.participation import PRESENCE, hides_presence
-from fieldfare.text import decimal, up
+from fieldfare.text import decimal, promised, up
 from fieldfare_server.evidence.document import Row, Section, Statement
 from fieldfare_server.evidence.guarantee import ADJACENCY
 from fieldfare_server.evidence.information import TITLE, information
@@ -243,4 +243,4 @@ def _checks(evidence: RunEvidence) -> Section:
 
 
 def _epsilon(value: float, delta: float) -> str:
-    return f"epsilon = {up(value, 6):g} at delta = {decimal(up(delta, 6))}"
+    return f"epsilon = {up(value, 6):g} at delta = {promised(delta)}"

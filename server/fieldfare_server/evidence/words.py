@@ -6,7 +6,7 @@ import math
 
 from fieldfare.accounting.filter import Rectangle
 from fieldfare.lazily import scipy
-from fieldfare.text import decimal, up
+from fieldfare.text import promised, up
 
 # The share of wrong accusations at which an attacker's success is stated.
 FALSE_POSITIVES = 0.01
@@ -63,7 +63,7 @@ def odds_factor(epsilon: float) -> float | None:
 
 
 def _in_words(epsilon: float, delta: float, rate: float) -> str:
-    exceeds = f"but for a probability of {decimal(up(delta, 6))}, "
+    exceeds = f"but for a probability of {promised(delta)}, "
     factor = odds_factor(epsilon)
     odds = "an unbounded factor" if factor is None else f"a factor of {_up(factor)}"
     return (

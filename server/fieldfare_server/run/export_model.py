@@ -15,7 +15,7 @@ from fieldfare.errors import AlreadyThere, CheckpointError, NotFound, NotInstall
 from fieldfare.lazily import torch
 from fieldfare.plan import Plan
 from fieldfare.task import Task, load_task
-from fieldfare.text import decimal, up
+from fieldfare.text import promised
 from fieldfare_server.files.checkpoint import RunFiles
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger.views import RunView
@@ -78,7 +78,7 @@ def write_safetensors(model: ReleasedModel, path: Path) -> None:
         "fieldfare.task": str(run.plan.get("run", {}).get("task", "")),
         "fieldfare.rounds": str(model.rounds),
         "fieldfare.epsilon-of-run": repr(run.held[1]),  # rounded it might be less
-        "fieldfare.delta": decimal(up(run.delta, 6)),
+        "fieldfare.delta": promised(run.delta),
         "fieldfare.plan": run.plan_digest,
     }
     require_new(path)

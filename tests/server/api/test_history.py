@@ -22,8 +22,9 @@ from fieldfare.accounting.filter import Rectangle
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
+from fieldfare.text import decimal
 from fieldfare_server.api import Settings, answers
-from fieldfare_server.evidence.words import bounded_rate, budget_in_words, decimal, loss_in_words, true_positive_rate
+from fieldfare_server.evidence.words import bounded_rate, budget_in_words, loss_in_words, true_positive_rate
 from fieldfare_server.ledger import Ledger, NewRun, Outcome, reads
 from fieldfare_server.ledger.history import history
 from fieldfare_server.planning import what_if
@@ -327,7 +328,7 @@ def test_known_rates() -> None:
     assert bounded_rate(1000.0, 1e-5) == 1.0
     # With a leak the rate is that of the pair that theorem (filter) names.
     assert true_positive_rate(0.0, 0.1) == pytest.approx(0.1 + 0.01, rel=1e-12)
-    # Its best test: accuse whom the leak shows, and of the others who lie above t. Phi by 40 digits.
+    # The best test accuses those whom the leak shows, and of the others those above a limit.
     for mu, leak, attained in ((1.0, 0.25, 0.33394), (2.0, 0.005, 0.37593), (1.0, 0.001, 0.09333)):
         assert true_positive_rate(mu, leak) == pytest.approx(attained, abs=5e-6)
         others = NormalDist().inv_cdf(1 - 0.01 / (1 - leak))

@@ -303,7 +303,7 @@ def test_a_training_that_is_started_again_pays_again(ledger: Ledger) -> None:
 
 
 def test_a_training_that_forks_pays_in_each_process(ledger: Ledger) -> None:
-    """One charge for all rounds paid for those of every process that went on from there, and for those of a copy."""
+    """One charge, for all rounds, paid for the rounds of every process that went on with them, and of every copy."""
     event = GaussianPrivacyEvent(noise_multiplier=3.0, sample_size=10, population_size=100)
     ledger.create_population("flower", 50.0, 1e-5, actor="officer")
     first = accountant(ledger, 50.0, rounds=4)

@@ -340,7 +340,7 @@ def test_a_stop_request_is_obeyed_at_the_round_boundary(tmp_path: Path) -> None:
     assert (row.state, row.next_round) == ("stopped", 2)
     assert population.reserved_epsilon == 0
     assert 0 < row.spent_epsilon < row.planned_epsilon
-    # Who asked may have seen its models: what its rounds took is a reading, and no bound of it alone.
+    # Who asked may have seen its models, so what its rounds took is no bound: what it planned is.
     assert simulate._ended(state_dir, row.id, None).value["epsilon"] == row.held[1] == row.planned_epsilon
     assert (state_dir.root / session.account.id / "model.safetensors").exists()
 

@@ -353,12 +353,14 @@ class PrivateStrategy(Strategy, metaclass=Shown):
             log_lines(describe(self._stored_plan() or self._make_plan(None, None, None)))
 
     def privacy_spent(self) -> object:
-        """Return what the run has spent, as Flower's `PrivacySpent`; None before `start`. Ended early: all of it."""
+        """Return what the run has spent, as Flower's `PrivacySpent`; None before `start`. A run that ended early
+        has spent what was planned.
+        """
         session = self._session
         if session is None:
             return None
         method, epsilon = session.released.spent.words.accountant, session.epsilon()
-        if session.ended:  # early, perhaps by who has seen its models
+        if session.ended:  # who ends a run early may have seen its models
             with Ledger.open(self._home.ledger) as ledger:
                 epsilon = ledger.run(session.account.id).held[1]
         return privacy_spent(epsilon, session.plan.privacy.delta, session.next_round, method)
