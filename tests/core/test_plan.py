@@ -166,7 +166,7 @@ def test_all_cores_train_unless_a_plan_says_otherwise_and_a_stored_one_as_before
         ({"privacy__delta": 1.0}, "privacy.delta = 1.0", "below 1"),
         ({"privacy__delta": float("nan")}, "privacy.delta = nan", ""),
         ({"privacy__epsilon": float("inf")}, "privacy.epsilon = inf", ""),
-        ({"privacy__epsilon": -1.0}, "privacy.epsilon = -1.0", "above 0"),
+        ({"privacy__epsilon": -1.0}, "privacy.epsilon = -1.0", "1e-100"),
         ({"privacy__noise_multiplier": 1.0}, "privacy", ""),
         ({"privacy__adjacency": "zero-out"}, "privacy.adjacency = 'zero-out'", "zero_out"),
         ({"privacy__population": "../x"}, "privacy.population", ""),
