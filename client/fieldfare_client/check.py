@@ -173,10 +173,11 @@ class _Check:
 
     def named(self) -> None:
         """Check the three words that every task has."""
-        for attribute, example in (("name", '"clinic"'), ("score_name", '"auc"'), ("held_out", '"Patients of 2024."')):
-            value = getattr(self.task, attribute, None)
-            if not isinstance(value, str) or not value:
-                raise self._fault("task", f"the class has no {attribute}.", f"{attribute} = {example}")
+        words = {"name": "clinic", "score_name": "auc", "held_out": "Patients of 2024."}
+        found = {word: getattr(self.task, word, None) for word in words}
+        if missing := [word for word in words if not found[word] or not isinstance(found[word], str)]:
+            example = "; ".join(f'{word} = "{words[word]}"' for word in missing)
+            raise self._fault("task", f"the class has no {' and no '.join(missing)}.", example)
 
     def users(self) -> None:
         """Read the table."""

@@ -124,6 +124,12 @@ def test_a_trace_begins_with_the_authors_own_line(task: type[Right], first: str)
     assert bool(lines) == bool(first)
 
 
+def test_all_words_that_are_missing_are_named_at_once() -> None:
+    nameless = type("Nameless", (Right,), {"name": "", "held_out": None})
+    with pytest.raises(Faulty, match=r'no name and no held_out\..*name = "clinic"; held_out = "Patients of 2024\."'):
+        check(nameless(), "t", client=ClientSpec())
+
+
 @pytest.mark.parametrize(("users", "refused"), [(7, False), (8, True)])
 def test_on_a_node_a_few_users_data_decide_nothing(users: int, refused: bool) -> None:
     """Whether a node answers would otherwise be an un-noised function of one user's data."""
