@@ -334,7 +334,7 @@ class RunHandle:
         if self._held:  # the first attempt: a void round ends its group
             return 0
         with self._hold.database.read() as connection:
-            return Tables(connection).runs[self.id].tries
+            return Tables(connection).runs[run_row(connection, self.id).id].tries
 
     def _require_none_held(self) -> None:
         if self._held:

@@ -57,11 +57,15 @@ def audited(kind: str) -> tuple[CanaryEstimates, str]:
 
 @pytest.mark.parametrize("kind", PLANS)
 def test_a_release_tells_what_is_charged_and_no_more(kind: str) -> None:
-    """False alarms: one in a million a plan for the fault; of the closeness, 5 standard errors at 3 points."""
+    """False alarms: one in a million a plan for the fault; of the closeness, 5 standard errors at 3 points.
+
+    Of the lower bound, more than four standard deviations.
+    """
     found, fault = audited(kind)
     assert fault == ""
     if kind not in LOOSE:
-        # Ten attacks on random allocation gave .66 to .89 of what is claimed, and .47 once: coins decide.
-        assert found.threshold_lower_bound > 0.4 * found.claimed
+        # Coins decide: of what is claimed, 44 attacks on the other six gave .75 with a standard deviation of .06, and
+        # twelve on truncated sampling .69 and .10. Of those, one in some hundreds is below .4, as was asked before.
+        assert found.threshold_lower_bound > 0.25 * found.claimed
         for point in found.tradeoff[:3]:
             assert abs(point["measured"] - point["charged"]) < 5 * point["standard_error"] + 0.04 * point["charged"]

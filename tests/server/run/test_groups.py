@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import traceback
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from fieldfare.accounting import PrivacyLoss
-from fieldfare.errors import BudgetRefused, Interrupted
+from fieldfare.errors import BudgetRefused, Interrupted, NotFound
 from fieldfare_server import faults
 from fieldfare_server.evidence.verify import recharge, verify
 from fieldfare_server.files.home import StateDirectory
@@ -225,6 +226,18 @@ def test_a_void_round_ends_its_group(tmp_path: Path, long_groups: None) -> None:
     assert states[2:5] == [(2, 0, "void"), (2, 1, "void"), (2, 2, "committed")]
     assert [row[0] for row in states if row[2] == "committed"] == list(range(6))
     require_whole(state)
+
+
+def test_a_group_of_a_run_that_the_ledger_lost_is_refused(tmp_path: Path, long_groups: None) -> None:
+    """An older copy was put back while it ran: seed 1027 of the simulator ended in a KeyError."""
+    state = home(tmp_path)
+    with closing(sqlite3.connect(":memory:")) as older, closing(sqlite3.connect(state.root / "ledger.sqlite3")) as here:
+        here.backup(older)
+        session = begin(state)
+        session.account.begin_groups()
+        older.backup(here)
+    with pytest.raises(NotFound, check=coded("not-found", "run 'grouped'")):
+        session.account.open_round([])
 
 
 def test_a_charge_out_of_bounds_is_refused_at_its_round(
