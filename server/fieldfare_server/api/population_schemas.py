@@ -200,7 +200,7 @@ class WhatIfAnswer(View):
     noise_std: float = Field(description="of a coordinate of one round's mean update")
     prefix_noise: float = Field(description="RMS over rounds of the noise in the sum of all mean updates so far")
     odds: float | None = Field(
-        default=None, description="the factor by which its releases change the odds about one user at most; null: none"
+        default=None, description="times which, plus delta, one user's data make at most of any probability; null: none"
     )
     identified: float = Field(
         default=1.0,

@@ -58,18 +58,18 @@ def identified(epsilon: float, delta: float, mu: float | None) -> float:
 
 
 def odds_factor(epsilon: float) -> float | None:
-    """Return how far the odds about a user may change, as a factor; None where it says nothing."""
+    """Return by what factor, but for delta, any probability may change; None where it says nothing."""
     return None if epsilon > 30 else math.exp(epsilon)
 
 
 def _in_words(epsilon: float, delta: float, rate: float) -> str:
-    exceeds = f"but for a probability of {promised(delta)}, "
+    exceeds = f"but for a difference of {promised(delta)}"  # the odds after one outcome go beyond more often
     factor = odds_factor(epsilon)
     odds = "an unbounded factor" if factor is None else f"a factor of {_up(factor)}"
     return (
-        f"Whatever is known already, {exceeds}all releases together change the odds that a user's data were used by at "
-        f"most {odds}. An attacker who wrongly accuses {FALSE_POSITIVES * 100:g} % of the users whose data were not "
-        f"used identifies at most {_up(100 * rate)} % of the others."
+        f"Whether a user's data are used or not: {exceeds}, the probability of whatever all releases together show "
+        f"changes by at most {odds}. An attacker who wrongly accuses {FALSE_POSITIVES * 100:g} % of the users whose "
+        f"data were not used identifies at most {_up(100 * rate)} % of the others."
     )
 
 

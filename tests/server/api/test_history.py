@@ -22,7 +22,7 @@ from fieldfare.accounting.filter import Rectangle
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
-from fieldfare.text import decimal
+from fieldfare.text import decimal, promised
 from fieldfare_server.api import Settings, answers
 from fieldfare_server.evidence.words import bounded_rate, budget_in_words, loss_in_words, true_positive_rate
 from fieldfare_server.ledger import Ledger, NewRun, Outcome, reads
@@ -344,6 +344,19 @@ def test_a_budget_in_words_never_says_less_than_its_pair(live: LiveLedger) -> No
     mu = math.sqrt(Rectangle.of(2.0, 1e-5, 0.0).mu_squared)
     assert f"{math.ceil(1e4 * true_positive_rate(mu)) / 100:g} %" in text
     assert "100 %" in loss_in_words(900.0, 1e-5, None)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-5), (1.0, 1e-5), (8.0, 1e-6)])
+def test_the_words_of_a_budget_are_what_epsilon_and_delta_bound(epsilon: float, delta: float) -> None:
+    """Of the very noise that the pair is of, the odds about a user go beyond e^epsilon more often than delta."""
+    mu, normal = math.sqrt(Rectangle.of(epsilon, delta, 0.0).mu_squared), NormalDist()
+    beyond, other = normal.cdf(mu / 2 - epsilon / mu), normal.cdf(-mu / 2 - epsilon / mu)
+    assert beyond > 4 * delta
+    # What holds is the difference: of this finding, and so of every other (Neyman and Pearson).
+    assert beyond - math.exp(epsilon) * other == pytest.approx(delta, rel=1e-6)
+    text = budget_in_words(epsilon, delta, 0.0)
+    assert f"but for a difference of {promised(delta)}, the probability of whatever all releases together show" in text
+    assert "odds" not in text
 
 
 def test_a_tightened_limit_promises_no_more_than_the_largest_budget_so_far(local: TestClient, live: LiveLedger) -> None:

@@ -141,7 +141,7 @@ const identified = (price) => `${epsilon(100 * price.identified)} of 100`;
 const reached = ({ expected }) => (expected ? (expected.lowest_score === expected.highest_score ? number(expected.lowest_score) : `${number(expected.lowest_score)} to ${number(expected.highest_score)}`) : "—");
 const EXPECTED = "Released scores of runs of this very plan at the nearest epsilons below and above: an expectation, and no promise.";
 
-const OTHERS = ["ε", "Noise", "Odds ×", "Found", "Fits", "Score"];
+const OTHERS = ["ε", "Noise", "Factor ×", "Found", "Fits", "Score"];
 
 // The same plan at other budgets, one after the other: a service prices one at a time.
 async function drawOthers(parent, population, query) {
@@ -155,7 +155,7 @@ async function drawOthers(parent, population, query) {
     const [noise, found] = [h("div", { class: "gap" }), h("div", { class: "gap" })];
     show(parent, noise, found, h("div", { class: "scroll gap", tabindex: "0", role: "region", "aria-label": "The same plan at other budgets", "data-key": "others" }, h("table", { class: "stacks" },
       h("thead", {}, h("tr", {}, OTHERS.slice(0, scored ? 6 : 5).map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows))),
-    h("p", { class: "hint" }, `Noise: of a coordinate in one round. Odds: the factor by which its releases move the odds about a user at most. Found: of 100 users, at most so many by an attacker who wrongly accuses 1 of 100.${scored ? ` Score: ${EXPECTED.toLowerCase()}` : ""}`));
+    h("p", { class: "hint" }, `Noise: of a coordinate in one round. Factor: by which one user's data change the probability of whatever it shows at most, but for a difference of δ. Found: of 100 users, at most so many by an attacker who wrongly accuses 1 of 100.${scored ? ` Score: ${EXPECTED.toLowerCase()}` : ""}`));
     drawAlong(noise, prices, "noise a coordinate, one round", (one) => one.noise_std, number);
     drawAlong(found, prices, "found, of 100 users", (one) => 100 * one.identified, epsilon);
   }
@@ -180,7 +180,7 @@ function drawPrice(parent, price) {
     facts([["ε", epsilon(price.epsilon)], ...(price.epsilon_server ? [["ε against the server", epsilon(price.epsilon_server)]] : []),
       ["δ", number(price.delta)], ["Noise multiplier", number(price.noise_multiplier)],
       ["Noise a coordinate, one round", number(price.noise_std)], ["Noise in the sum, RMS", number(price.prefix_noise)],
-      ["Odds about a user change by at most", odds(price)], ["Identified, if 1 of 100 is wrongly accused", `at most ${identified(price)}`],
+      ["One user changes probabilities, but for δ, by at most", odds(price)], ["Identified, if 1 of 100 is wrongly accused", `at most ${identified(price)}`],
       ...(price.expected ? [[`Expected ${price.expected.name}`, reached(price)]] : [])]),
     price.expected ? h("p", { class: "hint" }, `${EXPECTED} Runs: ${price.expected.runs.join(", ")}.`) : null,
     BOUNDS[price.bound] ? h("p", { class: "hint" }, BOUNDS[price.bound]) : null,
