@@ -228,6 +228,20 @@ def test_among_three_hundred_populations_those_nearest_to_their_limits_are_found
     assert "by what they have left" not in told, "nothing is drawn of nobody"
 
 
+def test_no_epsilon_is_shown_below_what_it_is(page: Any, url: str, ledger: Ledger, run: RunHandle) -> None:
+    """Small and large ones too, which have an exponent; nor is a guarantee, or its delta."""
+    page.goto(f"{url}/#run=live")
+    values = [*(1.23456789 * 10.0**power for power in range(-12, 10)), 1.2344e-4, 9.9949e-4, 3.00004, 1e-5, 2.0]
+    shown = page.evaluate(
+        "async (values) => { const {epsilon} = await import('/assets/format.js'); return values.map(epsilon) }", values
+    )
+    assert all(value <= float(text) <= 1.001 * value for value, text in zip(values, shown, strict=True)), shown
+    assert shown[-2:] == ["1e-5", "2"]
+    ledger.create_population("odd", 3.00004, 1.00049e-5, simulated=True, actor="officer")
+    page.goto(f"{url}/#population=odd")
+    page.locator("#fits", has_text="ε 3.001 at δ 1.001e-5").wait_for()
+
+
 def test_many_numbers_of_rounds_share_bars(page: Any, url: str, run: RunHandle) -> None:
     page.goto(f"{url}/#run=live")
     page.locator("#participation .bars").wait_for()

@@ -1,7 +1,7 @@
 // Each population's budget as one bar of spent, reserved and free epsilon; the bar ends at the limit. Nearest to it first.
 import { populationAddress } from "./address.js";
 import { empty, facts, h, s, show, unbroken } from "./dom.js";
-import { HIDDEN, count, day, epsilon, epsilonLeft, hides, moment, number, percent } from "./format.js";
+import { HIDDEN, count, day, epsilon, epsilonLeft, hides, moment, percent } from "./format.js";
 
 const FEW = 3; // more populations than these are a list, so that all are seen at once
 const MOST_RUNS = 1000; // the service counts no further
@@ -66,11 +66,11 @@ function card(population, index) {
 }
 
 export const figures = (population, index) => [
-  h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, unbroken(`used of the limit ${number(population.epsilon)} at δ ${number(population.delta)}`))),
+  h("p", { class: "figure" }, `ε ${epsilon(population.spent.epsilon)} `, h("small", {}, unbroken(`used of the limit ${epsilon(population.epsilon)} at δ ${epsilon(population.delta)}`))),
   gauge(population, index),
   population.warnings.map((text) => h("p", { class: "small error" }, text)),
   h("ul", { class: "key" }, key(`spent ${population.level}`, "Used", epsilon(population.spent.epsilon)),
-    key("reserved", "Committed", epsilon(population.committed.epsilon)), key("limit", "Limit", number(population.epsilon))),
+    key("reserved", "Committed", epsilon(population.committed.epsilon)), key("limit", "Limit", epsilon(population.epsilon))),
 ].flat();
 
 const HEAD = ["Population", "Budget", "Committed", "Limit", "Runs left", "In full for", "Until"];
@@ -80,7 +80,7 @@ function list(populations) {
   return h("div", { class: "card budget-list", tabindex: "0", role: "region", "aria-label": "Populations", "data-key": "populations" }, h("table", { class: "stacks" },
     h("thead", {}, h("tr", {}, HEAD.map((name, i) => h("th", { scope: "col", class: i > 1 ? "num" : "" }, name)))),
     h("tbody", {}, populations.map((one, i) => h("tr", {}, h("td", { class: "name" }, populationLink(one.name), " ", levelTags(one)), h("td", { class: "bar" }, gauge(one, i)),
-      [`ε ${epsilon(one.committed.epsilon)}`, number(one.epsilon), runsLeft(one), usersLeft(one), lastsUntil(one)]
+      [`ε ${epsilon(one.committed.epsilon)}`, epsilon(one.epsilon), runsLeft(one), usersLeft(one), lastsUntil(one)]
         .map((text, k) => h("td", { class: text === "—" ? "num none" : "num", "data-label": HEAD[k + 2] }, text)))))));
 }
 

@@ -31,7 +31,7 @@ export function epsilonLeft(x) {
 
 export function number(x, digits = 4) {
   if (x === null || x === undefined || !Number.isFinite(x)) return "—";
-  if (x !== 0 && (Math.abs(x) >= 1e6 || Math.abs(x) < 1e-3)) return x.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
+  if (x !== 0 && (Math.abs(x) >= 1e6 || Math.abs(x) < 1e-3)) return x.toExponential(digits - 1).replace(/\.?0+e/, "e").replace("e+", "e");
   return Number(x.toPrecision(digits)).toString();
 }
 

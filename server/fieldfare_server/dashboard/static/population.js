@@ -54,7 +54,7 @@ export function drawFits(parent, population) {
     population.last_run_fits && population.runs_left_users !== null ? h("p", { class: "small muted" }, `${count(population.runs_left_users)} of ${count(population.users)} users have enough left for all of the next one${population.lasts_until ? `; at the pace so far the budget lasts until ${day(population.lasts_until)}` : ""}.`) : null,
     h("div", { class: "budget gap" }, figures(population, 0)),
     facts([[largestOf(population), `ε ${epsilonLeft(population.remaining_epsilon)}`], ["Lasts until, at this pace", lastsUntil(population)],
-      ["Guarantee", `ε ${number(population.bound_epsilon)} at δ ${number(population.bound_delta)}`], ...togetherOf(population.together), ["Users seen", usersOf(population)],
+      ["Guarantee", `ε ${epsilon(population.bound_epsilon)} at δ ${epsilon(population.bound_delta)}`], ...togetherOf(population.together), ["Users seen", usersOf(population)],
       ["Runs", count(population.runs)], ["Adjacency", population.adjacency.replace("_", "-")]]),
     drawWindow(population.window),
     drawLeft(population),
@@ -63,7 +63,7 @@ export function drawFits(parent, population) {
 
 // Where presence is secret nobody can say who is in another population, too: their guarantees add up.
 function togetherOf(all) {
-  return all ? [[`Guarantee for a user of all ${all.populations} populations`, `ε ${number(all.epsilon)} at δ ${number(all.delta)}`]] : [];
+  return all ? [[`Guarantee for a user of all ${all.populations} populations`, `ε ${epsilon(all.epsilon)} at δ ${epsilon(all.delta)}`]] : [];
 }
 
 // What may still begin this week; the budget stays the limit. Quiet where there are no windows.
