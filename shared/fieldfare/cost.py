@@ -329,7 +329,7 @@ class Cost:
             return []
         alone = "" if self.plan.aggregation.party else "none, for the plan names no blinder; with one "
         more = 100 * (self.plan.aggregation.widening - 1)
-        by = f"{alone}{loss.epsilon(self.plan.privacy.delta):.6g}, by the blinder's own noise"
+        by = f"{alone}{up(loss.epsilon(self.plan.privacy.delta), 6):.6g}, by the blinder's own noise"
         return [("epsilon against the server", f"{by}: noise + {more:.3g} %")]
 
     def _describe_sampler(self, limits: tuple[float, float] | None) -> list[tuple[str, str]]:
