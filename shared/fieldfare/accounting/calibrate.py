@@ -84,8 +84,8 @@ def calibrate(
     # This much noise is enough even without any amplification, of this run or of those before it.
     plain = most - before.without_amplification().mu_squared
     high = sensitivity / math.sqrt(plain) if plain > 0 else sensitivity / math.sqrt(most)
-    while cost(high) > epsilon:
-        high *= 2
+    while (dear := cost(high)) > epsilon:
+        high *= 2 if dear > epsilon * (1 + 1e-9) else 1 + 1e-12  # only the last bits are too many: nothing is amplified
         if high > 1e9 * sensitivity:
             raise BudgetRefused(
                 f"epsilon = {epsilon:g} at delta = {decimal(delta)}", "what is spent leaves too little of it."

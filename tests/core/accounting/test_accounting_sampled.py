@@ -321,6 +321,15 @@ def test_a_rate_of_one_is_calibrated_like_no_sampling(rounds: int) -> None:
     assert noise == pytest.approx(float(mechanism.sensitivity(everybody)) / gaussian_mu(1.0, 1e-5), rel=1e-6)
 
 
+@pytest.mark.parametrize(("rounds", "epsilon"), [(19, 1.0), (21, 1.0), (50, 4.0)])
+def test_a_closed_form_that_is_too_small_by_its_last_bit_leaves_an_interval(rounds: int, epsilon: float) -> None:
+    """The root finder had an interval of one sign: its ends are taken from logarithms, and move by a bit."""
+    everybody, mechanism = Poisson(1.0), Independent(rounds)
+    noise = calibrate(mechanism, everybody, epsilon=epsilon, delta=1e-5, adjacency="add_remove")
+    assert noise == pytest.approx(math.sqrt(rounds) / gaussian_mu(epsilon, 1e-5), rel=1e-5)
+    assert charge_for(mechanism, everybody, noise, rounds, "add_remove").epsilon(1e-5) <= epsilon
+
+
 def test_a_delta_that_alone_covers_the_rounds_is_calibrated_for() -> None:
     """So much noise costs epsilon 0 there, of which the root finder took the logarithm."""
     capped, mechanism = TruncatedPoisson(0.5, 2, 2), Independent(20)
