@@ -47,6 +47,12 @@ def _kind(dtype: np.dtype[np.generic]) -> str:
     return named.get(dtype.kind, f"values of dtype {dtype.str}")
 
 
+def _named(columns: Any) -> Any:
+    if not hasattr(columns, "items"):
+        raise WrongForm("columns", f"is a {type(columns).__name__}.", 'a column a name, {"x": x, "y": y}')
+    return columns.items()
+
+
 def _by_position(column: Any) -> Any:
     """Return a column that is read by row numbers. pandas finds labels: after a sort, rows of other users."""
     values = column.to_numpy() if hasattr(column, "to_numpy") else column
@@ -90,7 +96,7 @@ class UserTable(metaclass=Shown):
         named = ids if isinstance(ids, np.ndarray) and ids.dtype == np.uint64 else name_all(ids)
         self._pseudonyms: NDArray[np.uint64] = named
         self.offsets: NDArray[np.int64] = np.asarray(offsets, np.int64)
-        self.columns: dict[str, Column] = {name: _by_position(column) for name, column in columns.items()}
+        self.columns: dict[str, Column] = {name: _by_position(column) for name, column in _named(columns)}
         self._selection: NDArray[np.int64] | None = None
         # Columns by the GPU that has them. Tables that are selected from this one share it.
         self._resident: dict[str, dict[str, torch.Tensor]] = {}
@@ -109,7 +115,7 @@ class UserTable(metaclass=Shown):
                     "numbers, in rows of one shape: codes or token ids for text, padding for sequences",
                 )
             if column.dtype.kind not in "biufc" or column.dtype.char in "gG" or not column.dtype.isnative:
-                raise WrongForm(f"column {name!r}", f"holds {_kind(column.dtype)}.", "numbers in native byte order")
+                raise WrongForm(f"column {name!r}", f"holds {_kind(column.dtype)}.", "native numbers, no longdouble")
             if isinstance(column, np.ma.MaskedArray):
                 raise WrongForm(f"column {name!r}", "has a mask.", "an array of the rows that are not masked")
             if len(column) != rows:
@@ -136,7 +142,7 @@ class UserTable(metaclass=Shown):
         columns: Mapping[str, NDArray[np.generic]],
     ) -> UserTable:
         """Group rows, each with the index of its user in `ids`, `owner` (rows,). Users may have no row."""
-        for name, column in columns.items():
+        for name, column in _named(columns):
             if len(column) != len(owner):
                 raise WrongForm(f"column {name!r}", f"has {len(column)} rows, and {len(owner)} have a user.")
         order = np.argsort(owner, kind="stable")

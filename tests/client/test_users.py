@@ -156,6 +156,13 @@ def test_columns_of_pandas_are_read_by_position() -> None:
         assert rows["all"].tolist() == [[20.0, 2.0], [40.0, 4.0]]
 
 
+@pytest.mark.parametrize("make", [UserTable.grouped, lambda ids, x: UserTable(ids, np.arange(3), x)])
+def test_columns_without_names_are_refused(make: Callable[..., UserTable]) -> None:
+    """They met an AttributeError of numpy's, in the check of a first task."""
+    with pytest.raises(BadInput, match="a column a name", check=coded("wrong-form", "columns")):
+        make(["ann", "bob"], np.ones(2))
+
+
 @pytest.mark.parametrize(
     "column", [np.ma.array([1.0, 2.0], mask=[False, True]), np.ones(2, np.longdouble)], ids=["mask", "wide"]
 )

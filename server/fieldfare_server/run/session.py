@@ -249,9 +249,8 @@ class Session:
                 require_task(run_id, plan)
             require_identity(plan, identity_is_stable)
             if run.state not in ACTIVE:
-                raise NotNow(
-                    f"run {run_id}", f"it has ended ({run.state}), and its noise key is destroyed.", "a new run"
-                )
+                why = f"it has ended ({run.state}), and its noise key is destroyed."
+                raise NotNow(f"run {run_id}", why, "a new run")
             files = RunFiles(home.root, run_id, keep=KEEP_CHECKPOINTS)
             key = files.key()
             if users is not None:  # before the ledger would keep an error: it may quote their rows
@@ -460,12 +459,9 @@ def _dialect_of(plan: Plan, files: RunFiles | None) -> Dialect:
 def _require_users(files: RunFiles, names: NDArray[np.uint64]) -> None:
     if not files.has_users(names):
         run_id = files.directory.name
-        raise BadInput(
-            f"run {run_id}",
-            "its users are not those with whom it began, and what is left of its rounds counts on them.",
-            f"their data as they were; or fieldfare abandon {run_id}, and a new run",
-            code="other-users",
-        )
+        why = "its users are not those with whom it began, and what is left of its rounds counts on them."
+        near = f"their data as they were; or fieldfare abandon {run_id}, and a new run"
+        raise BadInput(f"run {run_id}", why, near, code="other-users")
 
 
 @contextlib.contextmanager
