@@ -72,7 +72,7 @@ class History(View):
 
 
 class _Step(NamedTuple):
-    """One thing that moved a line: the terms of the budget, or what one run holds and has spent."""
+    """What moved a line: terms of the budget, or what one run holds and has spent. Whatever the clock, in their order."""
 
     at: float
     run: int = -1
@@ -123,7 +123,7 @@ def _changes(connection: Connection, name: str) -> tuple[list[BudgetChange], lis
         known |= after
         said = {"reason": str(body.get("reason", "")), "before": before, "after": after}
         changes.append(BudgetChange.model_validate({**row._mapping, **said}))
-        steps.append(_Step(row.at, terms=after))
+        steps.append(_Step(max(row.at, steps[-1].at if steps else row.at), terms=after))
     return changes[::-1], steps
 
 
@@ -141,14 +141,14 @@ def _run_steps(connection: Connection, runs: list[PricedRun], points: int) -> It
     for row in connection.execute(query):
         rounds.setdefault(row.run_seq, []).append(row)
     for run in alike:
-        charge = run.charge
-        yield _Step(run.started_at, run.seq, charge.price.mu_squared)
+        charge, at = run.charge, run.started_at
+        yield _Step(at, run.seq, charge.price.mu_squared)
         for row in rounds.get(run.seq, ()):
-            spent = budget.paid(charge._replace(spent=row.spent)).mu_squared
-            yield _Step(row.closed_at, run.seq, charge.price.mu_squared, spent)
+            at, spent = max(at, row.closed_at), budget.paid(charge._replace(spent=row.spent)).mu_squared
+            yield _Step(at, run.seq, charge.price.mu_squared, spent)
         if run.ended_at is not None:
             spent = budget.paid(charge).mu_squared
-            yield _Step(run.ended_at, run.seq, spent, spent)
+            yield _Step(max(at, run.ended_at), run.seq, spent, spent)
 
 
 # Stands for all runs under individual accounting in `_Step.run`; charges of other trainers have numbers below.
@@ -190,7 +190,7 @@ def _foreign_steps(connection: Connection, population: Any) -> Iterator[_Step]:
         yield _Step(row.reserved_at, run, cost)
         if row.closed_at is not None:
             spent = cost if row.state == "committed" else 0.0
-            yield _Step(row.closed_at, run, spent, spent)
+            yield _Step(max(row.reserved_at, row.closed_at), run, spent, spent)
 
 
 def _moments(steps: list[_Step], population: Any, points: int) -> Iterator[Moment]:

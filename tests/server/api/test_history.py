@@ -19,6 +19,7 @@ from sqlalchemy import event
 
 from conftest import LiveLedger, client_at
 from fieldfare.accounting.filter import Rectangle
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from fieldfare.costing import cost_of
 from fieldfare.plan import Plan
@@ -29,7 +30,7 @@ from fieldfare_server.ledger import Ledger, NewRun, Outcome, reads
 from fieldfare_server.ledger.history import history
 from fieldfare_server.planning import what_if
 from fieldfare_server.run.pricing import demand_of
-from support.ledgers import commit, start
+from support.ledgers import commit, demand, digest, gaussian, start
 
 
 def test_the_history_ends_where_the_budget_stands(local: TestClient, live: LiveLedger) -> None:
@@ -48,6 +49,35 @@ def test_the_history_ends_where_the_budget_stands(local: TestClient, live: LiveL
     }
     times = [moment["at"] for moment in history["moments"]]
     assert times == sorted(times)
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["all alike", "by odometers"])
+def test_a_clock_that_is_set_back_moves_no_end_before_its_beginning(tmp_path: Path, single: bool) -> None:
+    clock = [10_000.0]
+
+    def earlier(seconds: float = 1_000.0) -> None:
+        clock[0] -= seconds
+
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", create=True, clock=lambda: clock[0]) as ledger:
+        ledger.create_population("people", 8.0, 1e-5, actor="officer")
+        earlier()
+        ledger.raise_population("people", epsilon=9.0, reason="a second study", actor="officer")
+        run = start(ledger, 0.5, demand=demand(2**42) if single else None)
+        run.register_users(np.arange(3, dtype=np.uint64))
+        for number in range(2):
+            earlier()
+            opened, cohort = run.open_round([number]), [number]
+            charges = np.array([2**41], np.int64) if single else None
+            run.commit_round(opened, Outcome(cohort, gaussian(0.4), reports=1, charges=charges), digest(f"{number}"))
+        earlier()
+        run.finish("stopped", "enough")
+        ledger.reserve_charge("people", "k", Foreign.of({"mu": 0.2}), what="a ranker", why="search", actor="bob")
+        earlier()
+        ledger.commit_charge("people", "k", actor="bob")
+        now, last = ledger.population("people"), history(ledger, "people").moments[-1]
+    shown = last.limit_epsilon, last.spent_epsilon, last.committed_epsilon
+    assert shown == pytest.approx((9.0, now.spent_epsilon, now.committed_epsilon), rel=1e-9)
+    assert now.spent_epsilon == now.committed_epsilon > 1
 
 
 def test_the_history_says_who_changed_what_from_what_to_what_and_why(local: TestClient, live: LiveLedger) -> None:

@@ -66,7 +66,7 @@ class _Population(Book):
         else:
             largest = self.standing().most_committed(left or 0, 0)
             committed = from_units(largest) if largest else 0.0
-        point = PastPoint(at, max(committed, spent), spent)
+        point = PastPoint(max(at, self.points[-1].at if self.points else at), max(committed, spent), spent)
         if not self.points or self.points[-1][1:] != point[1:]:
             self.points.append(point)
         if len(self.points) > _MOST_POINTS:
