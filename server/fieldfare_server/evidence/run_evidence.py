@@ -63,7 +63,7 @@ def gather(ledger: Reader, run_id: str, root: Path | None = None) -> RunEvidence
         facts=facts,
         card=guarantee(run, population, facts),
         counts=ledger.participation_histogram(run_id),
-        charged=[each for each in others if each.id != run_id and each.spent_epsilon > 0],
+        charged=[each for each in others if each.id != run_id and (each.next_round or each.spent_epsilon > 0)],
         test=watch.newest_row(ledger, run_id, Audited.action),
         head=ledger.head(),
         price=next(each.charge.price for each in ledger.priced_runs(run.population) if each.seq == run.seq),
@@ -123,8 +123,8 @@ def to_json(evidence: RunEvidence) -> dict[str, object]:
         **({} if server is None else {"epsilon_server": server.epsilon(run.delta)}),
         "epsilon_planned": run.planned_epsilon,
         # Sampled rounds compose by privacy loss distributions, which rho and mu do not describe.
-        "rho_zcdp": run.spent.zcdp,
-        "mu_gdp": run.spent.gdp,
+        "rho_zcdp": run.held[0].zcdp,
+        "mu_gdp": run.held[0].gdp,
         "population_epsilon": {
             "spent": population.spent_epsilon,
             "committed": population.committed_epsilon,

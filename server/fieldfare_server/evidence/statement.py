@@ -92,7 +92,7 @@ def _formal_guarantee(evidence: RunEvidence, alone: bool) -> Section:
         shares = (f"{count} up to {10 * tenth} %" for tenth, count in enumerate(population.left, start=1) if count)
         rows.append(("Users by what they have left of the budget (mu^2)", ", ".join(shares) or "no user yet"))
         rows.append(("Users who have nothing left", str(population.exhausted)))
-    rho, mu = run.spent.zcdp, run.spent.gdp
+    rho, mu = run.held[0].zcdp, run.held[0].gdp
     if rho is not None:
         rows += [
             ("This run as zero-concentrated DP", f"rho = {up(rho, 6):g}"),

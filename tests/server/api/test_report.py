@@ -62,7 +62,7 @@ def test_its_numbers_are_the_ledgers(ledger: Ledger) -> None:
     said = statement.to_json()
     run, population = ledger.run("final"), ledger.population("aircraft")
     assert said["epsilon_spent"] == run.spent_epsilon == run.spent.epsilon(1e-5)
-    assert said["mu_gdp"] == run.spent.mu
+    assert said["mu_gdp"] == run.held[0].mu
     assert said["population_epsilon"]["spent"] == population.spent_epsilon > run.spent_epsilon
     assert said["other_runs_charged"] == [
         {"run": "tuning", "epsilon_spent": ledger.run("tuning").spent_epsilon, "state": "stopped"}
@@ -113,6 +113,21 @@ def test_a_run_that_ended_early_promises_what_it_planned(ledger: Ledger) -> None
     assert spent < 0.9 * run.planned_epsilon < run.planned_epsilon <= promised
     shown = re.findall(r"\| Holds for this run alone \| epsilon = (\S+) at", said.to_markdown())
     assert run.planned_epsilon <= float(shown[0]) <= run.planned_epsilon * (1 + 1e-5)
+    # As zero-concentrated and as Gaussian DP, too.
+    assert (said.data["mu_gdp"], said.data["rho_zcdp"]) == (run.planned.gdp, run.planned.zcdp)
+    rho, mu = (float(re.findall(rf"\| {name} = (\S+) \|", said.to_markdown())[0]) for name in ("rho", "mu"))
+    assert mu >= run.planned.mu > run.spent.mu
+    assert rho >= mu**2 / 2 * (1 - 1e-5)
+
+
+def test_a_run_whose_epsilon_is_0_is_among_those_that_were_charged(ledger: Ledger) -> None:
+    faint = ledger_data.start(ledger, "faint", sigma=1e6)
+    ledger_data.commit(faint, sigma=1e6)
+    faint.finish("stopped", "enough")
+    assert ledger.run("faint").spent_epsilon == 0.0 < ledger.run("faint").spent.mu_squared
+    said = privacy_statement(ledger, "final")
+    assert [run["run"] for run in said.data["other_runs_charged"]] == ["faint", "tuning"]
+    assert "2 other runs were charged" in said.to_markdown()
 
 
 def test_html_is_self_contained_and_inert(ledger: Ledger) -> None:
