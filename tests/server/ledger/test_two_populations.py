@@ -11,6 +11,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.evidence.statement import privacy_statement
@@ -18,7 +19,7 @@ from fieldfare_server.evidence.verify import verify
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.ledger.rules.populations import Rules
 from support.federation import JOINED_ONCE, LyingGrid, home, plan
-from support.ledgers import PLAN, commit, digest, start
+from support.ledgers import PLAN, commit, demand, digest, start
 from support.refusals import coded
 
 USERS = np.arange(1, 9)
@@ -26,16 +27,14 @@ MU = 0.4
 STRICT = Rules(two_persons=True)
 
 
+def delta_of(mu: float, epsilon: float) -> float:
+    """The delta of mu-Gaussian DP at epsilon, from its definition (Dong, Roth and Su 2022, corollary 2.13)."""
+    return float(norm.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2))
+
+
 def epsilon_of(mu: float, delta: float) -> float:
-    """The epsilon of mu-Gaussian DP at delta, from its definition (Dong, Roth and Su 2022, corollary 2.13)."""
-    return float(
-        brentq(
-            lambda e: norm.cdf(-e / mu + mu / 2) - math.exp(e) * norm.cdf(-e / mu - mu / 2) - delta,
-            0.0,
-            200,
-            xtol=1e-13,
-        )
-    )
+    """The epsilon of mu-Gaussian DP at delta."""
+    return float(brentq(lambda e: delta_of(mu, e) - delta, 0.0, 200, xtol=1e-13))
 
 
 @pytest.fixture
@@ -207,6 +206,32 @@ def test_what_is_added_up_is_the_largest_budget_and_every_leak(ledger: Ledger) -
     after = ledger.together(ledger.population("a"))
     assert before is not None
     assert after is not None
-    assert before.delta == after.delta == 1.6e-5
+    assert before.delta == after.delta == pytest.approx(2 * (1 - (1 - 4e-6) ** 2), rel=1e-9)
     assert before.epsilon > 1.0
     assert after.epsilon > max(2.0, before.epsilon)
+
+
+def test_leaks_that_sum_above_a_half_break_no_list_of_budgets(ledger: Ledger) -> None:
+    for number in range(3):
+        ledger.create_population(f"p{number}", 1.0, 0.5, adjacency="add_remove", leak=0.4, actor="officer")
+    together = ledger.together(ledger.population("p0"))
+    assert together is not None
+    leak = 1 - 0.6**3
+    assert together.delta == pytest.approx((1 + leak) / 2, rel=1e-12)
+    mu = brentq(lambda m: 0.4 + 0.6 * delta_of(m, 1.0) - 0.5, 0.1, 5.0, xtol=1e-14)
+    assert leak + (1 - leak) * delta_of(mu * math.sqrt(3), together.epsilon) == pytest.approx(together.delta, rel=1e-9)
+    assert len(Answers(ledger).populations(None, 50).items) == 3
+
+
+def test_charges_beyond_what_odometers_count_leave_nobody_anything(ledger: Ledger) -> None:
+    """What all users are charged alike may be more than 64 bits of its units hold, where the budget is as large."""
+    ledger.create_population("open", 1e9, 1e-5, actor="officer")
+    run = start(ledger, 0.5, population="open", demand=demand(2**42))
+    run.register_users(USERS)
+    for number in range(6):
+        ledger.reserve_charge("open", f"{number}", Foreign.of({"mu": 500.0}), what="a", why="b", actor="bob")
+    population = ledger.population("open")
+    assert (population.state, population.exhausted) == ("open", USERS.size)
+    with pytest.raises(BudgetRefused):
+        start(ledger, 0.5, population="open", demand=demand(2**42))
+    run.finish("done")

@@ -121,7 +121,7 @@ class OdometerStanding:
 
     def room(self, limit: int, base: int) -> Units:
         """Equation (1), shape (n,)."""
-        left: Units = np.maximum(limit - base - self.settled - self.held, 0)
+        left: Units = np.maximum(max(limit - base, 0) - self.settled - self.held, 0)
         return left
 
     def left(self, limit: int, base: int) -> Left:
