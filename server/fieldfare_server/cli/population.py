@@ -93,7 +93,7 @@ def list_(service: Service) -> CommandResult:
     """List all populations."""
     found = list(service.populations())
     rows = [
-        (v.name, v.state, v.epsilon, decimal(v.delta), v.spent.epsilon, v.adjacency, v.unit, len(v.proposals))
+        (v.name, v.state, v.epsilon, decimal(v.delta), up(v.spent.epsilon), v.adjacency, v.unit, len(v.proposals))
         for v in found
     ]
     columns = ("population", "state", "epsilon limit", "delta", "spent", "adjacency", "unit", "raises that wait")
@@ -120,7 +120,8 @@ def history(
 ) -> CommandResult:
     """The budget over time: limit, committed and spent after each change, and who changed it and why."""
     told = service.history(name, points)
-    rows = [(f"{m.at:%Y-%m-%d %H:%M}", m.limit_epsilon, m.committed_epsilon, m.spent_epsilon) for m in told.moments]
+    used = [(up(each.committed_epsilon), up(each.spent_epsilon)) for each in told.moments]
+    rows = [(f"{m.at:%Y-%m-%d %H:%M}", m.limit_epsilon, *both) for m, both in zip(told.moments, used, strict=True)]
 
     def tell() -> None:
         print_table(f"Population {name} at delta {decimal(told.delta)}", ("at", "limit", "committed", "spent"), rows)

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+import shutil
+import subprocess
 import time
 from pathlib import Path
 from statistics import NormalDist
@@ -270,6 +272,7 @@ def test_what_fits_is_judged_by_what_single_users_have_left(local: TestClient, l
     [
         ({"mechanism": "magic"}, "magic"),
         ({"mechanism": "dense", "rounds": 4000}, "fieldfare plan"),
+        ({"mechanism": "momentum-tree", "rounds": 4096}, "fieldfare plan"),
         ({"rounds": 0}, "greater than or equal"),
         ({"run": "nowhere"}, "none of that id"),
         ({"epsilon": -1}, "greater than 0"),
@@ -410,6 +413,25 @@ def test_participation_is_counted_over_all_runs_of_a_population(
     assert local.get(at).json()["counted"] is True
     monkeypatch.setattr(reads, "COUNTED", 10)
     assert local.get(at).json() == {"population": "aircraft", "users": [], "counted": False}
+
+
+FORMAT = Path(reads.__file__).parents[1] / "dashboard" / "static" / "format.js"
+NODE = shutil.which("node")
+PROGRAM = """
+import(process.argv[1]).then(({ epsilon, epsilonLeft, number }) =>
+  console.log(JSON.stringify(JSON.parse(process.argv[2]).map((x) => [epsilon, epsilonLeft, number].map((to) => to(x))))));
+"""
+
+
+@pytest.mark.skipif(NODE is None, reason="node is not installed")
+def test_the_page_rounds_what_is_spent_up_and_what_is_left_down_however_small() -> None:
+    """Below a thousandth it wrote the nearest three digits of four that were rounded the right way."""
+    values = [1.2311e-4, 1.2387e-4, 9.9999e-4, 1e-5, 0.72551, 5.9999, 1.2345e6]
+    done = subprocess.run([str(NODE), "-e", PROGRAM, FORMAT.as_uri(), json.dumps(values)], capture_output=True, check=True)
+    for value, shown in zip(values, json.loads(done.stdout), strict=True):
+        spent, left, nearest = map(float, shown)
+        assert left <= value <= spent <= left * 1.0011
+        assert nearest == pytest.approx(value, rel=6e-4)
 
 
 def test_one_form_of_small_numbers() -> None:

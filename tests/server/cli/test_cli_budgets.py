@@ -83,6 +83,20 @@ def test_tables_for_people(home: Path, tmp_path: Path) -> None:
     assert "clinics" in run(assemble("population"), ["population", "list", *where]).output
 
 
+def test_tables_round_what_is_used_up(home: Path) -> None:
+    """Four digits, as on the page: the nearest ones would be fewer than was spent."""
+    ask(home, "population", "create", "clinics", "--epsilon", "2", "--delta", "1e-5")
+    charge = ("charge", "clinics", "--key", "k")
+    ask(home, *charge, "--mu", "0.2", "--what", "a ranker", "--why", "search")
+    ask(home, *charge, "--action", "commit")
+    spent = ask(home, "population", "show", "clinics")[1]["spent"]["epsilon"]
+    assert float(f"{spent:.4g}") < spent < 0.7256
+    for verb in (["list"], ["history", "clinics"]):
+        told = CliRunner().invoke(assemble("population"), ["population", *verb, "--home", str(home)]).output
+        assert "0.7256" in told
+        assert "0.7255" not in told
+
+
 def test_a_change_is_confirmed_with_what_was_before(home: Path) -> None:
     ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6")
     for verb, epsilon, before in (
