@@ -34,7 +34,7 @@ from fieldfare_server.run.pricing import resolution_of
 from fieldfare_server.run.signal import require_signal
 
 # Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit.
-LONGEST = {"dense": 256, "banded": 2048, "banded-inverse": 2048, "fft": 4096, "optimal-cc": 4096}
+LONGEST = {"dense": 256, "momentum-tree": 512, "banded": 2048, "banded-inverse": 2048, "fft": 2048, "optimal-cc": 4096}
 LONGEST_OF_OTHERS = 20_000
 
 CERTIFIED_BINS: Final = 16
