@@ -14,6 +14,8 @@ from fieldfare_server.evidence.deployments_registry import registry_entry
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
+from fieldfare_server.ledger.rules.runs import finish
+from fieldfare_server.ledger.state.budget import paid
 from fieldfare_server.run.round.strategy import FieldfareStrategy
 from fieldfare_server.run.session import Session
 from support.federation import LyingGrid, home, plan
@@ -59,6 +61,28 @@ def test_a_run_that_ended_early_is_certified_for_what_it_planned(tmp_path: Path)
         run = ledger.run(session.account.id)
     assert run.spent_epsilon < 0.9 * run.planned_epsilon
     assert proven["hi"] >= run.planned_epsilon * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("changes", [{}, SAMPLED], ids=["gaussian", "sampled"])
+def test_a_run_that_was_charged_whole_is_certified_for_it_also_without_a_round(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """`ledger mend` charges a run whole whose rows were lost: more may have been released than its rounds."""
+    a_plan = plan(**changes, run__noise_seed=None, privacy__accounting="worst-case")
+    state = home(tmp_path, adjacency=a_plan.privacy.adjacency)
+    with Session.begin(state, a_plan, identity_is_stable=True) as session:
+        run_id = session.account.id
+    with Ledger.open(state.ledger, head_file=state.head_file) as ledger:
+        ledger._journal.write(
+            lambda _, entry: entry.append(
+                finish(entry.state, run_id, "failed", "", None, whole=True), "test", population="people", run=run_id
+            )
+        )
+        proven, run = json.loads(certificate(ledger, run_id, state)), ledger.run(run_id)
+        priced = next(each.charge for each in ledger.priced_runs("people"))
+    assert (run.next_round, run.spent) == (0, run.planned)
+    assert proven["price"]["mu_squared"] >= paid(priced).mu_squared * (1 - 1e-9) > 0
+    assert proven["epsilon"]["hi"] >= run.planned_epsilon * (1 - 1e-9)
 
 
 def test_a_budget_that_more_digits_tell_is_never_stated_as_less(tmp_path: Path) -> None:
