@@ -72,7 +72,7 @@ class History(View):
 
 
 class _Step(NamedTuple):
-    """What moved a line: terms of the budget, or what one run holds and has spent. Whatever the clock, in their order."""
+    """What moved a line: terms of the budget, or what one run holds and has spent. In order, whatever the clock."""
 
     at: float
     run: int = -1

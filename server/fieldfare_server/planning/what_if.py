@@ -34,7 +34,7 @@ from fieldfare_server.run.pricing import resolution_of
 from fieldfare_server.run.signal import require_signal
 
 # Most rounds for which a request may search for a strategy: a few seconds. The command line has no such limit.
-LONGEST = {"dense": 256, "momentum-tree": 512, "banded": 2048, "banded-inverse": 2048, "fft": 2048, "optimal-cc": 4096}
+LONGEST = {"dense": 256, "momentum-tree": 256, "banded": 2048, "banded-inverse": 2048, "fft": 2048, "optimal-cc": 4096}
 LONGEST_OF_OTHERS = 20_000
 
 CERTIFIED_BINS: Final = 16
@@ -107,39 +107,39 @@ def what_if(stored: Mapping[str, Any], changes: Mapping[str, Any], ledger: Reade
     if plan.run.rounds > longest:
         why = f"pricing {plan.mechanism.kind!r} over so many rounds takes too long for a request."
         raise TooLarge(f"run.rounds = {plan.run.rounds}", why, f"{longest}, or `fieldfare plan`")
-    resolution, before = float(stored.get(RESOLUTION, 0.0)), Plan.stored(stored)
-    cost, bound = _priced(plan, resolution)
-    numel, other = 1, plan.digest() != before.digest()
-    if resolution and not plan.draws_its_price and other:
-        # More rounds leave more open of the same model, whose size follows from what its run was charged.
-        charged = resolution_of(_priced(before, resolution)[0])
-        while charged(numel) < resolution and numel < 2**40:  # more than any model has
-            numel = math.ceil(1.02 * numel)
-        cost, bound = _priced(plan, resolution_of(cost)(numel) * (1 + 2.0**-9))
+    # Also what it is judged by: the nearest plan that users can fill is priced anew at each refusal.
+    if not _ONE.acquire(timeout=0.5):
+        raise NotNow("this plan", "another one is being priced.", "ask again in a moment")
     try:
-        made = admit(plan, cost, ledger)
-        # An app of Flower's own is warned of noise above its signal, and not refused.
-        require_signal(cost, round(numel / 1.02), accepted=not plan.run.task)
-        unjudged = other and numel == 1 and plan.run.task and not plan.run.accept_noise
-        return WhatIfCost(cost, made, UNJUDGED if unjudged else "", "", bound)
-    except Refused as refused:
-        return WhatIfCost(cost, None, refused.why, refused.nearest, bound)
+        resolution, before = float(stored.get(RESOLUTION, 0.0)), Plan.stored(stored)
+        cost, bound = _priced(plan, resolution)
+        numel, other = 1, plan.digest() != before.digest()
+        if resolution and not plan.draws_its_price and other:
+            # More rounds leave more open of the same model, whose size follows from what its run was charged.
+            charged = resolution_of(_priced(before, resolution)[0])
+            while charged(numel) < resolution and numel < 2**40:  # more than any model has
+                numel = math.ceil(1.02 * numel)
+            cost, bound = _priced(plan, resolution_of(cost)(numel) * (1 + 2.0**-9))
+        try:
+            made = admit(plan, cost, ledger)
+            # An app of Flower's own is warned of noise above its signal, and not refused.
+            require_signal(cost, round(numel / 1.02), accepted=not plan.run.task)
+            unjudged = other and numel == 1 and plan.run.task and not plan.run.accept_noise
+            return WhatIfCost(cost, made, UNJUDGED if unjudged else "", "", bound)
+        except Refused as refused:
+            return WhatIfCost(cost, None, refused.why, refused.nearest, bound)
+    finally:
+        _ONE.release()
 
 
 def _priced(plan: Plan, resolution: float) -> tuple[Cost, Bound]:
     key = (plan.digest(), resolution)
-    if key in _PRICES:
-        return _PRICES[key]
-    if not _ONE.acquire(blocking=False):
-        raise NotNow("this plan", "another one is being priced.", "ask again in a moment")
-    try:
+    if key not in _PRICES:
         found = _price(plan, resolution)
         while len(_PRICES) >= _KEPT:
             del _PRICES[next(iter(_PRICES))]
         _PRICES[key] = found
-        return found
-    finally:
-        _ONE.release()
+    return _PRICES[key]
 
 
 def _price(plan: Plan, resolution: float) -> tuple[Cost, Bound]:

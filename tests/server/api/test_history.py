@@ -30,7 +30,7 @@ from fieldfare_server.api import Settings, answers
 from fieldfare_server.evidence.words import bounded_rate, budget_in_words, loss_in_words, true_positive_rate
 from fieldfare_server.ledger import Ledger, NewRun, Outcome, reads
 from fieldfare_server.ledger.history import history
-from fieldfare_server.planning import what_if
+from fieldfare_server.planning import feasibility, what_if
 from fieldfare_server.run.pricing import demand_of
 from support.ledgers import commit, demand, digest, gaussian, start
 
@@ -293,6 +293,21 @@ def test_one_what_if_is_priced_at_a_time(local: TestClient, monkeypatch: pytest.
     assert (answer.status_code, "in a moment" in answer.json()["nearest"]) == (422, True)
 
 
+def test_the_nearest_plan_that_users_can_fill_is_priced_alone_too(
+    local: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refusal prices several plans anew, which took 40 s for one reader and as many threads as there were."""
+    alone = []
+    tried = feasibility.nearest_feasible
+    monkeypatch.setattr(
+        feasibility, "nearest_feasible", lambda *plan: alone.append(what_if._ONE.locked()) or tried(*plan)
+    )
+    for _ in range(2):
+        answer = local.get("/v1/populations/aircraft/what-if", params={"cohort": 400}).json()
+        assert (answer["fits"], "participations" in answer["why"]) == (False, True)
+    assert alone == [True, True]
+
+
 def test_runs_are_filtered_by_state_and_named(local: TestClient, live: LiveLedger) -> None:
     assert [run["id"] for run in local.get("/v1/runs?state=stopped").json()["items"]] == ["run-2", "run-1"]
     assert [run["id"] for run in local.get("/v1/runs?state=running&population=aircraft").json()["items"]] == ["run-3"]
@@ -418,8 +433,9 @@ def test_participation_is_counted_over_all_runs_of_a_population(
 FORMAT = Path(reads.__file__).parents[1] / "dashboard" / "static" / "format.js"
 NODE = shutil.which("node")
 PROGRAM = """
+const values = JSON.parse(process.argv[2]);
 import(process.argv[1]).then(({ epsilon, epsilonLeft, number }) =>
-  console.log(JSON.stringify(JSON.parse(process.argv[2]).map((x) => [epsilon, epsilonLeft, number].map((to) => to(x))))));
+  console.log(JSON.stringify(values.map((x) => [epsilon, epsilonLeft, number].map((to) => to(x))))));
 """
 
 
@@ -427,7 +443,8 @@ import(process.argv[1]).then(({ epsilon, epsilonLeft, number }) =>
 def test_the_page_rounds_what_is_spent_up_and_what_is_left_down_however_small() -> None:
     """Below a thousandth it wrote the nearest three digits of four that were rounded the right way."""
     values = [1.2311e-4, 1.2387e-4, 9.9999e-4, 1e-5, 0.72551, 5.9999, 1.2345e6]
-    done = subprocess.run([str(NODE), "-e", PROGRAM, FORMAT.as_uri(), json.dumps(values)], capture_output=True, check=True)
+    command = [str(NODE), "-e", PROGRAM, FORMAT.as_uri(), json.dumps(values)]
+    done = subprocess.run(command, capture_output=True, check=True)
     for value, shown in zip(values, json.loads(done.stdout), strict=True):
         spent, left, nearest = map(float, shown)
         assert left <= value <= spent <= left * 1.0011
