@@ -72,7 +72,7 @@ class History(View):
 
 
 class _Step(NamedTuple):
-    """What moved a line: terms of the budget, or what one run holds and has spent. In order, whatever the clock."""
+    """One thing that moved a line: the terms of the budget, or what one run holds and has spent; in order."""
 
     at: float
     run: int = -1
