@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from fieldfare.atomic import alone_at, replace_file
-from fieldfare.errors import FieldfareError, WrongForm
+from fieldfare.errors import WrongForm
 from fieldfare.text import decimal, up
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.population_schemas import Population
@@ -186,7 +186,7 @@ class Alerts:
             while True:
                 try:
                     self.look()
-                except FieldfareError as error:
+                except Exception as error:  # whatever it is: a thread that ended would be silent for good
                     log.warning("no alert is sent: the ledger cannot be read (%s)", type(error).__name__)
                 if over.wait(seconds):
                     return

@@ -194,6 +194,20 @@ def test_a_file_that_cannot_be_used_sends_nothing(ledger: Ledger, hook: Receiver
     assert hook.told == []
 
 
+def test_no_fault_of_a_look_is_the_last_look(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A budget beyond 64 bits raised OverflowError, and nobody was told of any budget again."""
+    seen = threading.Semaphore(0)
+
+    class Odd:
+        def populations(self, cursor: str | None, limit: int) -> None:
+            seen.release()
+            raise OverflowError
+
+    with Alerts(Odd(), tmp_path / "alerts.json", ()).watching(0.01):  # type: ignore[arg-type]
+        assert all(seen.acquire(timeout=20) for _ in range(3))
+    assert "the ledger cannot be read (OverflowError)" in caplog.text
+
+
 @pytest.mark.parametrize("url", ["", "http://example.org/x", "ftp://127.0.0.1", "https://", "http://[::1"])
 def test_a_hook_is_https_or_here(url: str) -> None:
     with pytest.raises(BadInput, check=coded("wrong-form", "the web hook")):
