@@ -185,7 +185,8 @@ def _price(row: Any, root: Path, leak: float) -> _Priced:
     loss = planned if row.state in ACTIVE or 0 < row.next_round < row.rounds else spent  # as `RunView.held`
     if planned.words.theorem:
         # The rounds of a stopped run have no separate price: the stop may have depended on what was released.
-        opened = spent != PrivacyLoss() or row.state in ACTIVE  # also what `ledger mend` charged whole
+        # `ledger mend` may have charged one whole of which no round is left.
+        opened = row.next_round > 0 or spent != PrivacyLoss() or row.state in ACTIVE
         whole = Price.from_json(row.price)
         return _Priced(cost, whole if opened else Price(), 0, 0)
     if cost.plan.privacy.rounding != "discrete":
