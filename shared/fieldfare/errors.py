@@ -15,6 +15,7 @@ Example:
 
 from __future__ import annotations
 
+import copyreg
 import errno
 import re
 from collections.abc import Sequence
@@ -29,6 +30,10 @@ class FieldfareError(Exception):
 
     def __init_subclass__(cls) -> None:
         cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exception's own calls the class with the message alone: a pool of processes would wait for ever.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class Refused(FieldfareError):
@@ -56,9 +61,8 @@ class BadInput(Refused, ValueError):
 
     def naming(self, nearest: str) -> BadInput:
         """Return this refusal with `nearest` as what is allowed."""
-        other = BadInput(self.what, self.why, nearest, code=self.code)
-        # Subclasses may take other arguments: the kind is put on afterwards.
-        other.__class__ = type(self)
+        other = type(self).__new__(type(self))
+        BadInput.__init__(other, self.what, self.why, nearest, code=self.code)  # subclasses may take other arguments
         return other
 
     def at(self, line: int | None) -> BadInput:
@@ -68,12 +72,11 @@ class BadInput(Refused, ValueError):
             located.line, located.args = line, (f"line {line}, {self}",)
         return located
 
-    @classmethod
-    def of(cls, faults: Sequence[BadInput]) -> BadInput:
+    @staticmethod
+    def of(faults: Sequence[BadInput]) -> BadInput:
         """Return one refusal of several faults, a line each; it names what the first names."""
         first = faults[0]
-        refusal = cls(first.what, first.why, first.nearest, code=first.code)
-        refusal.__class__ = type(first)
+        refusal = first.naming(first.nearest)
         refusal.faults, refusal.line = tuple(faults), first.line
         refusal.args = ("\n".join([f"{len(faults)} things are wrong:", *(f"  {fault}" for fault in faults)]),)
         return refusal

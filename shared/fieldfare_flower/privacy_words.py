@@ -43,8 +43,9 @@ def budget_exhausted(refusal: BudgetRefused, result: object) -> BudgetRefused:
 def _exhausted_class() -> type[BudgetRefused]:
     flower = private.find("flwr.serverapp.exception:PrivacyBudgetExhausted")
     bases = (BudgetRefused,) if flower is None else (BudgetRefused, flower)
-    return type("PrivacyBudgetExhausted", bases, {"__doc__": "The privacy budget is exhausted.", "__init__": _init})
+    return type("PrivacyBudgetExhausted", bases, {"__doc__": "The privacy budget is exhausted.", "__reduce__": _reduce})
 
 
-def _init(self: Any, what: str, why: str, nearest: str = "") -> None:
-    BudgetRefused.__init__(self, what, why, nearest)
+def _reduce(self: Any) -> tuple[Any, ...]:
+    # Another process finds no class that was made here.
+    return budget_exhausted, (BudgetRefused(self.what, self.why, self.nearest), self.result)

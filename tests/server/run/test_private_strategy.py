@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -285,8 +286,9 @@ def test_an_exhausted_budget_is_flowers_own_error_with_the_result(tmp_path: Path
             grid, vector_arrays(), num_rounds=1, evaluate_fn=lambda n, a: MetricRecord()
         )
     assert isinstance(caught.value, BudgetRefused)
-    assert list(caught.value.result.evaluate_metrics_serverapp) == [0]
-    assert caught.value.exit_code == 200
+    for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+        assert list(error.result.evaluate_metrics_serverapp) == [0]
+        assert (type(error), error.exit_code, error.what) == (type(caught.value), 200, caught.value.what)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
