@@ -542,6 +542,15 @@ def test_what_ff_private_refuses_on_a_node_has_its_own_advice(text: str, advice:
     assert "model= of the strategy" in str(rejected.all_wrong(1))
 
 
+def test_a_cause_says_of_no_node_that_it_failed_which_answered_well() -> None:
+    failures = Failures("plain")
+    for _ in range(2):
+        failures.note_rejected("schema", 2)
+    assert failures.first_cause.startswith("no node of the 1 ")
+    failures.note_answer()
+    assert failures.first_cause == "nodes did not answer as they should: 2 x a reply that cannot be used (schema)"
+
+
 def test_unauthenticated_nodes_are_refused_unless_they_are_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -240,9 +240,9 @@ class Failures:
         self._first = self._first or cause
 
     def _describe(self) -> str:
-        total = sum(self._counts.values())
         kinds = ", ".join(f"{count} x {fault.describe()}" for fault, count in self._counts.most_common())
-        return f"no node of the {total} that answered did so as it should: {kinds}"
+        none = f"no node of the {len(self._wrong)} that answered did so as it should"
+        return f"{'nodes did not answer as they should' if self._answered else none}: {kinds}"
 
     def _advise(self) -> str:
         fault = self._counts.most_common(1)[0][0]
