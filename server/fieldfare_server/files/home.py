@@ -114,7 +114,8 @@ class StateDirectory:
                 f"population {population!r}",
                 f"nobody named the home, so it is this account's, {self.root}: elsewhere the same people would get the "
                 "budget again.",
-                f"FIELDFARE_HOME={self.root} if it lasts as long as the people, or FIELDFARE_LEDGER, a database's URL",
+                f"FIELDFARE_HOME={self.root} (in Python home=) if it lasts as long as the people, or FIELDFARE_LEDGER, "
+                "a database's URL",
             )
 
     def prepare(self) -> None:

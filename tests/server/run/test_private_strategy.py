@@ -278,6 +278,18 @@ def test_a_node_that_leaves_out_whom_its_own_budget_refuses_is_no_other_user(
     assert list(done.train_metrics_clientapp) == [1, 2]
 
 
+def test_what_the_apps_own_code_raises_says_how_the_run_goes_on(tmp_path: Path) -> None:
+    """Nothing told the run's id: who began anew left what it had reserved."""
+    made = strategy(tmp_path, on_round=lambda number, arrays, metrics: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as caught:
+        made.start(LocalGrid(vector_app, 3, {}), vector_arrays(), num_rounds=2)
+    (note,) = caught.value.__notes__
+    assert f"resume={made.run_id!r}" in note
+    assert f"abandon {made.run_id}" in note
+    again = PrivateStrategy(resume=made.run_id, home=tmp_path)
+    assert list(again.start(LocalGrid(vector_app, 3, {}), vector_arrays()).train_metrics_clientapp) == [1, 2]
+
+
 def test_an_exhausted_budget_is_flowers_own_error_with_the_result(tmp_path: Path) -> None:
     grid = LocalGrid(vector_app, 3, {})
     strategy(tmp_path, budget=9.0).start(grid, vector_arrays(), num_rounds=1)
@@ -301,7 +313,7 @@ def test_what_cannot_be_honoured_is_refused_before_any_charge(tmp_path: Path) ->
     ):
         strategy(tmp_path, budget=None).start(grid, vector_arrays(), num_rounds=2)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(BadInput, check=coded("conflict", "evaluate_config")):
+    with pytest.raises(BadInput, check=coded("conflict", "evaluate_config", "leave it out")):
         strategy(tmp_path).start(grid, vector_arrays(), num_rounds=2, evaluate_config=ConfigRecord({"x": 1}))
     with pytest.raises(BadInput, check=coded("num-rounds-differ", "num_rounds = 50")):
         strategy(tmp_path, rounds=3).start(grid, vector_arrays(), num_rounds=50)
@@ -309,8 +321,15 @@ def test_what_cannot_be_honoured_is_refused_before_any_charge(tmp_path: Path) ->
         with pytest.raises(BadInput, check=coded("keyword-value")):
             strategy(tmp_path, **{name: value})
     strategy(tmp_path, fraction_evaluate=0.0)
-    with pytest.raises(BadInput, check=coded("keyword-unknown", "Nearest allowed: cohort.")):
-        strategy(tmp_path, cohrt=3)
+    for name, near in (
+        ("cohrt", "cohort."),
+        ("fraction_fit", "cohort."),
+        ("eta", "server_optimizer="),
+        ("evaluate_fn", "the argument of start"),
+        ("proximal_mu", "base="),
+    ):
+        with pytest.raises(BadInput, check=coded("keyword-unknown", f"Nearest allowed: {near}")):
+            strategy(tmp_path, **{name: 3})
     with pytest.raises(BadInput, check=coded("plan-says-already", "one of the two")):
         PrivateStrategy(plan="x.toml", epsilon=3.0)
     with pytest.raises(BadInput, check=coded("out-of-range", "budget")):

@@ -35,8 +35,23 @@ FLOWERS = {
 }
 
 
-# Arguments of Flower's wrappers and of `start` that have another name here.
-RENAMED = {"clipping_norm": "clip", "num_sampled_clients": "cohort", "num_rounds": "rounds", "strategy": "base"}
+# Arguments of Flower's strategies, wrappers and `start` that have another name or place here.
+RENAMED = {
+    name: near
+    for names, near in {
+        "clipping_norm": "clip",
+        "num_sampled_clients fraction_fit min_fit_clients": "cohort",
+        "num_rounds": "rounds",
+        "strategy": "base",
+        "min_available_clients": "min_available",
+        "initial_arrays initial_parameters": "initial_arrays, an argument of start",
+        "evaluate_fn train_config evaluate_config": "the argument of start with this name",
+        "proximal_mu on_fit_config_fn": "base=, or train_config, an argument of start",
+        "eta eta_l beta_1 beta_2 tau": "server_optimizer={'kind': 'fedadam', 'learning_rate': 0.1}",
+        "server_learning_rate server_momentum": "server_optimizer={'kind': 'sgd', 'momentum': 0.9}",
+    }.items()
+    for name in names.split()
+}
 
 
 def refuse_flowers(name: str, value: object, of: str = "") -> BadInput:
@@ -67,15 +82,13 @@ def read_run_config(run_config: Mapping[str, Any], strategy_keys: tuple[str, ...
         known = (*KEYWORDS, *strategy_keys)
         if name not in known or len(path) > 1 or (path and name not in _TABLES):
             near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
-            raise BadInput(
-                f"run-config {key} = {value!r}", "there is no such key.", PREFIX + near[0], code="run-config-unknown"
-            )
+            what, why = f"run-config {key} = {value!r}", "there is no such key."
+            raise BadInput(what, why, PREFIX + near[0], code="run-config-unknown")
         if path:
             table = keywords.setdefault(name, {})
             if not isinstance(table, dict):
-                raise BadInput(
-                    f"run-config {key}", f"{PREFIX}{name} is given as well.", "one of the two", code="run-config-twice"
-                )
+                why = f"{PREFIX}{name} is given as well."
+                raise BadInput(f"run-config {key}", why, "one of the two", code="run-config-twice")
             table[path[0]] = value
         else:
             keywords[name] = value
@@ -112,24 +125,15 @@ def plan_from(
     else:
         if keywords:
             name, value = next(iter(keywords.items()))
-            raise BadInput(
-                f"{name} = {value!r}",
-                "plan= says it already.",
-                "one of the two; or dp.* in run_config",
-                code="plan-says-already",
-            )
+            near = "one of the two; or dp.* in run_config"
+            raise BadInput(f"{name} = {value!r}", "plan= says it already.", near, code="plan-says-already")
         given = plan if isinstance(plan, Plan) else plan_of(str(plan))
         if given.run.task or given.task:
-            raise BadInput(
-                f"run.task = {given.run.task!r}",
-                "this strategy trains initial_arrays.",
-                "leave it out",
-                code="task-beside-arrays",
-            )
+            what, why = f"run.task = {given.run.task!r}", "this strategy trains initial_arrays."
+            raise BadInput(what, why, "leave it out", code="task-beside-arrays")
         if given.client != ClientSpec():
-            raise BadInput(
-                "client", "the app's own ClientApp trains in its own way.", "leave the table out", code="client-table"
-            )
+            why = "the app's own ClientApp trains in its own way."
+            raise BadInput("client", why, "leave the table out", code="client-table")
         table = given.model_dump(mode="json", exclude_none=True)
     table = merged(table, overrides, _PLACES)
     metrics = table.get("metrics") or {}
@@ -144,12 +148,8 @@ def plan_from(
     table.setdefault("privacy", {})  # so that each key that it lacks is named
     run = table.setdefault("run", {})
     if rounds is not None and run.setdefault("rounds", rounds) != rounds:
-        raise BadInput(
-            f"num_rounds = {rounds}",
-            f"the plan has {run['rounds']} rounds.",
-            str(run["rounds"]),
-            code="num-rounds-differ",
-        )
+        why = f"the plan has {run['rounds']} rounds."
+        raise BadInput(f"num_rounds = {rounds}", why, str(run["rounds"]), code="num-rounds-differ")
     if timeout is not None:
         run["round_timeout"] = timeout
     if "participation" not in table and nodes is not None:

@@ -26,6 +26,7 @@ from fieldfare.errors import (
     BudgetRefused,
     Conflict,
     Differs,
+    FieldfareError,
     LedgerError,
     NoLedger,
     NotAllowed,
@@ -332,10 +333,10 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         with shown_by_flower():
             there = self._look(grid, timeout)
             plan, model = self._settle(grid, there, model, num_rounds, timeout)
-            self._find_population(plan)
+            self._find_population(plan, there)
             log.info("Starting %s strategy:", type(self).__name__)
             if evaluation and not (plan.metrics is not None and plan.metrics.evaluate):
-                near = "fraction_evaluate=1.0 and metrics={'show': {'accuracy': [0, 1]}}"
+                near = "leave it out; or fraction_evaluate=1.0 and metrics={'show': {'accuracy': [0, 1]}}"
                 raise Conflict("evaluate_config", "no node evaluates, so nobody would read it.", near)
             self._evaluation = evaluation
             log_start(plan, initial_arrays, config, evaluation)
@@ -410,18 +411,13 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         )
         evaluates = plan.metrics is not None and plan.metrics.evaluate
         if self.dialect == "cohort" and evaluates:
-            raise Unsupported(
-                "metrics.evaluate in dialect 'cohort'",
-                "@app.evaluate answers for a whole node: how much one of its users moves that is not bounded.",
-                "ff.private.metric in the training loop, user by user",
-            )
+            why = "@app.evaluate answers for a whole node: how much one of its users moves that is not bounded."
+            near = "ff.private.metric in the training loop, user by user"
+            raise Unsupported("metrics.evaluate in dialect 'cohort'", why, near)
         if evaluates and (plan.aggregation.rings or self._charge_on_nodes):
-            raise BadInput(
-                "metrics.evaluate",
-                "the reply to an evaluation leaves a node in clear, and uncharged there.",
-                "metrics of the training reply: evaluate = false",
-                code="evaluation-in-clear",
-            )
+            why = "the reply to an evaluation leaves a node in clear, and uncharged there."
+            near = "metrics of the training reply: evaluate = false"
+            raise BadInput("metrics.evaluate", why, near, code="evaluation-in-clear")
         return plan
 
     def _make_model(self, initial_arrays: ArrayRecord) -> OwnModel:
@@ -477,11 +473,9 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         if self.dialect == "plain":
             require_keys(there)
             if there.kind == "simulated" and self._continues:
-                raise NotAllowed(
-                    f"resume of run {self._wanted}",
-                    "identities of Flower's simulation last one run, so who took part already is not known.",
-                    "a new run; or LocalGrid, or SuperNodes with keys, whose identities last",
-                )
+                why = "identities of Flower's simulation last one run, so who took part already is not known."
+                near = "a new run; or LocalGrid, or SuperNodes with keys, whose identities last"
+                raise NotAllowed(f"resume of run {self._wanted}", why, near)
         return plan, model
 
     def _stored_plan(self) -> Plan | None:
@@ -554,6 +548,12 @@ class PrivateStrategy(Strategy, metaclass=Shown):
             except BudgetRefused as refusal:
                 hooks.take_model()
                 raise budget_exhausted(refusal, result) from None
+            except Exception as error:
+                run = session.account.id
+                if not session.ended and not isinstance(error, FieldfareError):  # the app's own code raised it
+                    goes_on = "" if there.kind == "simulated" else f"resume={run!r} goes on; "
+                    error.add_note(f"Run {run} holds budget: {goes_on}`fieldfare abandon {run} --reason ...` ends it.")
+                raise
             hooks.take_model()
         for line in ("", f"Strategy execution finished in {time.monotonic() - began:.2f}s", "", "Final results:", ""):
             log.info(line)
@@ -569,7 +569,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
 
         model: None for that of the plan's task.
         """
-        found = self._find_population(plan)
+        found = self._find_population(plan, there)
         if not self._continues and not hides_presence(plan.privacy.adjacency):
             # More nodes may join, which makes delta worse; a sampler's rate is judged by users who are registered.
             online = 0 if self.dialect == "cohort" or plan.samples else len(there.nodes)
@@ -581,12 +581,9 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         simulated = (self._create_population(plan, there) if found is None else found).simulated
         stable = (there.kind == "simulated" and simulated) or plan.run.trust_node_ids or identity_is_stable(grid)
         if there.kind == "simulated" and self.dialect == "plain" and not simulated:
-            raise NotAllowed(
-                f"population {plan.privacy.population!r}",
-                "it is of real users, and these nodes look like those of Flower's simulation, whose identities last "
-                "one run.",
-                "a population that is marked as simulated",
-            )
+            why = "it is of real users, and these nodes look like Flower's simulation, whose identities last one run."
+            near = "a population that is marked as simulated"
+            raise NotAllowed(f"population {plan.privacy.population!r}", why, near)
         dialect = self._make_dialect(model, config, there, plan)
         if self._continues:
             return Session.resume(self._home, self._wanted, stable, model=model, dialect=dialect)
@@ -596,14 +593,16 @@ class PrivateStrategy(Strategy, metaclass=Shown):
             self._home, plan, stable, run_id=self._wanted or None, model=model, dialect=dialect, users_last=lasts
         )
 
-    def _find_population(self, plan: Plan) -> PopulationView | None:
-        """Return the plan's population; None where it is missing and `budget` says that it shall be made."""
+    def _find_population(self, plan: Plan, there: There) -> PopulationView | None:
+        """Return the plan's population; None where it is missing and `budget` says that it shall be made, here."""
         privacy, name = plan.privacy, plan.privacy.population
         try:
             with Ledger.open(self._home.ledger, head_file=self._home.head_file) as ledger:
                 found = ledger.find_population(name)
         except NoLedger:
             found = None  # or another first run is making it just now, in a file that is empty yet
+        if found is None and self._budget is not None:
+            self._home.require_named(name, there.kind != "real")
         if found is not None or self._budget is not None:
             return found
         epsilon = 2 * (privacy.epsilon or 1.0)
@@ -618,7 +617,6 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         budget = self._budget
         assert budget is not None  # `_find_population` refuses without it
         simulated = there.kind != "real"
-        self._home.require_named(name, simulated)
         self._home.prepare()
         with Ledger.open(self._home.ledger, create=True, head_file=self._home.head_file) as ledger:
             its, made = ledger.population_or_new(
@@ -652,11 +650,9 @@ def _config_record(name: str, value: Mapping[str, Any] | None) -> ConfigRecord:
 
 
 def _only_start() -> BadInput:
-    return Unsupported(
-        "PrivateStrategy.configure_train and aggregate_train",
-        "a round is opened, charged and released as one, so another strategy cannot call its halves.",
-        "strategy.start(grid, initial_arrays, ...)",
-    )
+    why = "a round is opened, charged and released as one, so another strategy cannot call its halves."
+    near = "strategy.start(grid, initial_arrays, ...)"
+    return Unsupported("PrivateStrategy.configure_train and aggregate_train", why, near)
 
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
