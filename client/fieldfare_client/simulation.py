@@ -57,7 +57,8 @@ class LocalGrid(Grid, metaclass=Shown):
     code 2, with Flower's text; a node keeps its Context from message to message.
 
     It differs: a reply is made when it is pulled, so the server holds few updates at a time; timeouts and times
-    to live are not enforced; `KeyboardInterrupt` and `SystemExit` of a ClientApp end this process.
+    to live are not enforced; `KeyboardInterrupt` and `SystemExit` of a ClientApp end this process; what the app
+    keeps in memory of one node, as a fitted scaler, is there for the next, and no guarantee covers it.
 
     Args:
         client_app: answers every message.
@@ -112,8 +113,7 @@ class LocalGrid(Grid, metaclass=Shown):
 
     def _context(self, node: int, node_config: UserConfig) -> Context:
         # Own dictionaries: an app that changes its configuration changes it for itself.
-        run_config = dict(self._run_config)
-        return Context(run_id=1, node_id=node, node_config=node_config, state=RecordDict(), run_config=run_config)
+        return Context(1, node, node_config, RecordDict(), dict(self._run_config))
 
     def rehearse_masks(
         self, directory: Path, plan: str, least_nodes: int, numel: int, noise: BlinderNoise | None = None

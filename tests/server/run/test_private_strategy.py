@@ -25,6 +25,7 @@ from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
 from fieldfare_server.run.presence.identity import GridNode
 from fieldfare_server.run.private.plan import plan_from
+from fieldfare_server.run.private.shown_rounds import log_summary
 from fieldfare_server.run.private.strategy import PrivateStrategy, There, require_keys
 from fieldfare_server.run.round.dialects import PlainDialect, same_config
 from fieldfare_server.run.round.own_model import OwnModel
@@ -276,6 +277,20 @@ def test_a_node_that_leaves_out_whom_its_own_budget_refuses_is_no_other_user(
         )
     done = PrivateStrategy(resume="one", home=tmp_path).start(LocalGrid(vector_app, 3, {}), vector_arrays())
     assert list(done.train_metrics_clientapp) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["local", "simulated", "real"])
+def test_a_summary_says_whose_users_share_what_the_app_keeps(kind: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A scaler that an app fits once moved the others' updates by 16 clip norms, and nothing said a word."""
+    plan = plan_from(None, {"epsilon": 8, "delta": 1e-5, "cohort": 3, "population": "p"}, {}, rounds=1, nodes=3)
+    values = OwnModel.read(vector_arrays())
+    model = OwnModel(values, assign_roles(values))
+    for dialect, shared in (("plain", kind != "real"), ("cohort", False)):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="flwr"):
+            log_summary(plan, model, dialect, kind, Path())
+        (line,) = [each for each in caplog.messages if "Dialect" in each]
+        assert ("share" in line) is shared
 
 
 def test_what_the_apps_own_code_raises_says_how_the_run_goes_on(tmp_path: Path) -> None:

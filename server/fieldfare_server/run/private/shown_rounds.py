@@ -48,6 +48,7 @@ def log_summary(plan: Plan, model: OwnModel, dialect: str, kind: Kind, home: Pat
     """
     roles = model.roles
     who = {"local": "in this process", "simulated": "of Flower's simulation", "real": "SuperNodes"}[kind]
+    who += ", whose users share what the app keeps in memory" if dialect == "plain" and kind != "real" else ""
     others: tuple[tuple[Role, str], ...] = (("frozen", "frozen"), ("tied", "tied"), ("buffer", "buffers"))
     lines = [
         *describe(plan),
