@@ -293,6 +293,18 @@ def test_a_summary_says_whose_users_share_what_the_app_keeps(kind: Any, caplog: 
         assert ("share" in line) is shared
 
 
+def test_a_budget_below_the_run_makes_no_population(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Only an officer could raise it then: the app that was put right was refused as well."""
+    grid = LocalGrid(vector_app, 3, {})
+    with pytest.raises(PrivacyBudgetExhausted, check=coded("privacy-budget-exhausted", "budget = 4", "budget = 8")):
+        strategy(tmp_path, budget=4).start(grid, vector_arrays(), num_rounds=1)
+    assert not list(tmp_path.iterdir())
+    strategy(tmp_path, budget=16).start(grid, vector_arrays(), num_rounds=1)
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        strategy(tmp_path, budget=24, epsilon=1).start(grid, vector_arrays(), num_rounds=1)
+    assert "budget is epsilon 16, which budget=24 does not change" in caplog.text
+
+
 def test_what_the_apps_own_code_raises_says_how_the_run_goes_on(tmp_path: Path) -> None:
     """Nothing told the run's id: who began anew left what it had reserved."""
     made = strategy(tmp_path, on_round=lambda number, arrays, metrics: 1 / 0)

@@ -577,7 +577,8 @@ class PrivateStrategy(Strategy, metaclass=Shown):
             for warning in check_population_size(plan, users, accepted=self._accept_delta) if users else ():
                 log.warning(warning)
         if found is not None and self._budget not in (None, found.epsilon):
-            log.info("Population %s exists: its budget is epsilon %g", found.name, found.epsilon)
+            given = found.name, found.epsilon, self._budget
+            log.info("Population %s exists: its budget is epsilon %g, which budget=%g does not change", *given)
         simulated = (self._create_population(plan, there) if found is None else found).simulated
         stable = (there.kind == "simulated" and simulated) or plan.run.trust_node_ids or identity_is_stable(grid)
         if there.kind == "simulated" and self.dialect == "plain" and not simulated:
@@ -616,6 +617,9 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         name, delta, adjacency = plan.privacy.population, plan.privacy.delta, plan.privacy.adjacency
         budget = self._budget
         assert budget is not None  # `_find_population` refuses without it
+        if (wanted := plan.privacy.epsilon or 0.0) > budget:  # once it is made, only an officer raises it
+            why = f"population {name!r} is not made: this run alone costs epsilon {wanted:g}."
+            raise BudgetRefused(f"budget = {budget:g}", why, f"budget = {wanted:g} or more, for all runs together")
         simulated = there.kind != "real"
         self._home.prepare()
         with Ledger.open(self._home.ledger, create=True, head_file=self._home.head_file) as ledger:
