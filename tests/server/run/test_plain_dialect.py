@@ -569,7 +569,7 @@ def test_unauthenticated_nodes_are_refused_unless_they_are_trusted(
         assert ledger.run(str(trusted.run_id)).accounting == "individual"
     monkeypatch.setenv("FIELDFARE_NODE_AUTH", "required")
     strategy(tmp_path / "c").start(grid, vector_arrays(), num_rounds=1)
-    with pytest.raises(BadInput, check=coded("not-given", "a public key of each node")):
+    with pytest.raises(BadInput, check=coded("not-given", "a public key of each node", "get_nodes()")):
         strategy(tmp_path / "d").start(Keyed(PEM % 1, PEM % 2, b""), vector_arrays(), num_rounds=1)
 
 

@@ -642,7 +642,7 @@ def require_keys(there: There) -> None:
     """Refuse nodes without a public key: there is no one to tell apart. Raises `BadInput`."""
     if there.kind == "real" and not all(map(has_key, there.nodes)):  # how many may be secret
         why, near = "some show none, so it is unknown which users they are.", "SuperNodes of Flower 1.40 or newer"
-        raise NotGiven("a public key of each node", why, f"{near}; or LocalGrid")
+        raise NotGiven("a public key of each node", why, f"{near}, as the grid's get_nodes() shows them; or LocalGrid")
 
 
 def _config_record(name: str, value: Mapping[str, Any] | None) -> ConfigRecord:
