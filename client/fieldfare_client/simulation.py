@@ -113,7 +113,8 @@ class LocalGrid(Grid, metaclass=Shown):
 
     def _context(self, node: int, node_config: UserConfig) -> Context:
         # Own dictionaries: an app that changes its configuration changes it for itself.
-        return Context(1, node, node_config, RecordDict(), dict(self._run_config))
+        run_config = dict(self._run_config)
+        return Context(run_id=1, node_id=node, node_config=node_config, state=RecordDict(), run_config=run_config)
 
     def rehearse_masks(
         self, directory: Path, plan: str, least_nodes: int, numel: int, noise: BlinderNoise | None = None
