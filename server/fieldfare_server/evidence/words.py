@@ -36,8 +36,7 @@ def bounded_rate(epsilon: float, delta: float, false_positives: float = FALSE_PO
 def budget_in_words(epsilon: float, delta: float, leak: float) -> str:
     """Return a population's guarantee, a bound for each of its users whatever is run.
 
-    epsilon, delta: the largest budget that the population ever had. Earlier runs were chosen under that one,
-    so a limit that was tightened since is no bound for them.
+    epsilon, delta: the largest budget so far: a limit that was tightened since is no bound for earlier runs.
     """
     mu = math.sqrt(Rectangle.of(epsilon, delta, leak).mu_squared)
     return _in_words(epsilon, delta, true_positive_rate(mu, leak))
@@ -49,11 +48,7 @@ def loss_in_words(epsilon: float, delta: float, mu: float | None) -> str:
 
 
 def identified(epsilon: float, delta: float, mu: float | None) -> float:
-    """Return the most users, as a share, whom an attacker identifies in one run's releases; arguments as of
-    `loss_in_words`.
-
-    At `FALSE_POSITIVES` wrong accusations.
-    """
+    """Return the share of users whom an attacker identifies at most; arguments as of `loss_in_words`."""
     return bounded_rate(epsilon, delta) if mu is None else true_positive_rate(mu)
 
 
@@ -63,13 +58,13 @@ def odds_factor(epsilon: float) -> float | None:
 
 
 def _in_words(epsilon: float, delta: float, rate: float) -> str:
-    exceeds = f"but for a difference of {promised(delta)}"  # the odds after one outcome go beyond more often
-    factor = odds_factor(epsilon)
+    factor = odds_factor(epsilon)  # the odds after one outcome go beyond it more often than delta
     odds = "an unbounded factor" if factor is None else f"a factor of {_up(factor)}"
     return (
-        f"Whether a user's data are used or not: {exceeds}, the probability of whatever all releases together show "
-        f"changes by at most {odds}. An attacker who wrongly accuses {FALSE_POSITIVES * 100:g} % of the users whose "
-        f"data were not used identifies at most {_up(100 * rate)} % of the others."
+        f"Whether a user's data are used or not: but for a difference of {promised(delta)}, the probability of what "
+        f"all releases together show changes by at most {odds}. An attacker who wrongly accuses "
+        f"{FALSE_POSITIVES * 100:g} % of the users whose data were not used identifies at most {_up(100 * rate)} % of "
+        "the others."
     )
 
 

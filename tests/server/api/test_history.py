@@ -403,7 +403,7 @@ def test_the_words_of_a_budget_are_what_epsilon_and_delta_bound(epsilon: float, 
     # What holds is the difference: of this finding, and so of every other (Neyman and Pearson).
     assert beyond - math.exp(epsilon) * other == pytest.approx(delta, rel=1e-6)
     text = budget_in_words(epsilon, delta, 0.0)
-    assert f"but for a difference of {promised(delta)}, the probability of whatever all releases together show" in text
+    assert f"but for a difference of {promised(delta)}, the probability of what all releases together show" in text
     assert "odds" not in text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,33 @@ def test_a_run_is_resumed_bit_for_bit_and_says_what_was_in_force(
     assert float(facts["Noise multiplier"]) == 2.0
     assert run.spent.gaussian
     assert run.spent.rho == pytest.approx(run.planned.rho)
+
+
+def test_what_no_number_of_the_noise_reaches_is_said(tmp_path: Path) -> None:
+    """From so far away one world has outcomes that the other has not, and more probable than a hundredth of delta."""
+    state_dir, first = home(tmp_path), plan(run__rounds=1, participation={"scheme": "single"})
+    with Session.begin(state_dir, first, identity_is_stable=True) as session:
+        FieldfareStrategy(session).start(LyingGrid(3))
+    with Ledger.open(state_dir.ledger) as ledger:
+        run, people = ledger.run(session.account.id), ledger.population("people")
+    facts = plan_facts(run, state_dir.root)
+    assert facts is not None
+    for source, noise, delta, said in (
+        ("aes-256-ctr", 0.5, 1e-6, ""),
+        ("aes-256-ctr", 0.1, 1e-6, "13.7 deviations"),
+        ("aes-256-ctr", 0.2, 1e-18, "13.7 deviations"),
+        ("philox-4x32-10", 0.5, 1e-6, ""),
+        ("philox-4x32-10", 0.18, 1e-6, "9.34 deviations"),
+    ):
+        privacy = {"population": "people", "noise_multiplier": noise, "delta": delta, "noise_source": source}
+        cost = cost_of(plan(privacy=privacy, run__rounds=1, participation={"scheme": "single"}))
+        reach = 13.7 if source == "aes-256-ctr" else 9.34
+        beyond = math.erfc((reach - cost.loss.mu) / math.sqrt(2)) / 2  # the world without the user never shows it
+        assert (beyond > 0.01 * delta) == bool(said)
+        other = run.model_copy(update={"planned": cost.loss, "delta": delta})
+        lines = " ".join(guarantee(other, people, replace(facts, plan=cost.plan)).not_covered)
+        assert ("beyond the noise's largest number" in lines) == bool(said)
+        assert said in lines
 
 
 def test_the_grid_costs_noise_and_no_privacy(tmp_path: Path) -> None:
