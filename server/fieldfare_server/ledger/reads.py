@@ -307,7 +307,7 @@ class Reader:
         if len(found) < 2:
             return None
         # Each population is a filter that stops within its rectangle (M, D), however the runs on all of them
-        # are chosen: so all of them stop within the sum of M, and leak where one does, which is never certain.
+        # are chosen: so all of them stop within the sum of M, and leak where one does: never surely.
         within = [Rectangle.of(each.bound_epsilon, each.bound_delta, each.leak) for each in found]
         leak = -math.expm1(math.fsum(math.log1p(-each.leak) for each in within)) * (1 + 1e-15)
         delta = max(min(2 * leak, (1 + leak) / 2), *(each.bound_delta for each in found))

@@ -64,8 +64,8 @@ def test_a_release_tells_what_is_charged_and_no_more(kind: str) -> None:
     found, fault = audited(kind)
     assert fault == ""
     if kind not in LOOSE:
-        # Coins decide: of what is claimed, 44 attacks on the other six gave .75 with a standard deviation of .06, and
-        # twelve on truncated sampling .69 and .10. Of those, one in some hundreds is below .4, as was asked before.
+        # Coins decide: of what is claimed, 44 attacks on the other six gave .75 with a standard deviation of
+        # .06, twelve on truncated sampling .69 and .10. Of those one in some hundreds is below .4, as was asked.
         assert found.threshold_lower_bound > 0.25 * found.claimed
         for point in found.tradeoff[:3]:
             assert abs(point["measured"] - point["charged"]) < 5 * point["standard_error"] + 0.04 * point["charged"]
