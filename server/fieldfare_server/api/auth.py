@@ -60,10 +60,11 @@ class Buckets:
 
 @dataclass(frozen=True)
 class Known:
-    """A valid token: its id, and whether its scopes have admin."""
+    """A valid token: its id, whether its scopes have admin, and whether it is for all populations."""
 
     id: str
     admin: bool
+    all: bool
 
 
 @dataclass(frozen=True)
@@ -148,12 +149,18 @@ class Authenticator:
             return None
         if token is None:
             return None
-        known = Known(token.id, "admin" in token.scopes)
+        known = Known(token.id, "admin" in token.scopes, token.populations is None)
         with self._lock:
             if len(self._known) >= _KNOWN:
                 self._known.clear()
             self._known[hashlib.sha256(header.encode()).digest()] = (known, time.monotonic() + _KNOWN_SECONDS)
         return known
+
+    def tells(self, request: Request) -> bool:
+        """Return whether a caller may be told what is wrong with the ledger, of which the guard has seen the token."""
+        if (header := request.headers.get("authorization")) is not None:
+            return (known := self.remembered(header)) is not None and known.all
+        return self._settings.anonymous_read and self._is_local(request, request.client.host if request.client else "")
 
     def _is_local(self, request: Request, address: str) -> bool:
         # A proxy on this machine makes every caller look local, so a forwarded request needs a token. The Host check
@@ -166,8 +173,7 @@ class Authenticator:
         """Append an audit row for the token, at most one every `token_audit_seconds`."""
         now = time.monotonic()
         with self._lock:
-            last = self._recorded.get(token.id)
-            if last is not None and now - last < self._settings.token_audit_seconds:
+            if now - self._recorded.get(token.id, float("-inf")) < self._settings.token_audit_seconds:
                 return
             self._recorded[token.id] = now
         try:

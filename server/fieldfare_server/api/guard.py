@@ -161,13 +161,8 @@ class Guard:
         headers = Headers(scope=scope)
         names = headers.getlist("host")
         if len(names) != 1 or host_name(names[0]) not in self._hosts:
-            return problem(
-                421,
-                "unknown-host",
-                "this service does not answer to that name.",
-                instance=path,
-                nearest=", ".join(self._settings.hosts),
-            )
+            why, near = "this service does not answer to that name.", ", ".join(self._settings.hosts)
+            return problem(421, "unknown-host", why, instance=path, nearest=near)
         if len(path) + len(scope["query_string"]) > self._settings.max_target_bytes:
             return problem(414, "target-too-long", f"at most {self._settings.max_target_bytes} bytes.")
         declared = headers.get("content-length", "0")

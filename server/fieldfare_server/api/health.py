@@ -41,11 +41,9 @@ class Readiness:
         """Answer a readiness probe."""
         try:
             self._answers.ping()
-        except FieldfareError as error:
-            return self._health("unavailable", {"ledger": str(error)})
         except Exception as error:
-            # Show the class only: a driver's message may contain the database's address.
-            return self._health("unavailable", {"ledger": f"cannot be reached ({type(error).__name__})"})
+            why = str(error) if isinstance(error, FieldfareError) else f"cannot be reached ({type(error).__name__})"
+            return self._health("unavailable", {"ledger": why})
         self.begin()
         self._idle.wait(PATIENCE)
         with self._lock:

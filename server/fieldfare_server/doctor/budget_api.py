@@ -23,7 +23,7 @@ def check_api(url: str, ca_file: Path | None) -> Iterator[Finding]:
         yield fault(check, f"cannot be asked: {error}", "start it (`fieldfare serve`), and see its log")
         return
     if health.status != "ok":
-        checks = "; ".join(f"{name}: {result}" for name, result in health.checks.items())
+        checks = "; ".join(f"{name}: {result}" for name, result in health.checks.items()) or "its log says why"
         yield fault(check, f"is not ready: {checks}", "mend the ledger: `fieldfare verify`")
     else:
         yield fine(check, "is ready.")

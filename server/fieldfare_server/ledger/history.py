@@ -110,8 +110,7 @@ def _changes(connection: Connection, name: str) -> tuple[list[BudgetChange], lis
     c = models.journal.c
     # The database looks among rows that name no run. They are few; those of the population hold all its rounds.
     query = select(models.journal).where(c.run.is_(None), func.coalesce(c.population, "") == name).order_by(c.id)
-    known: dict[str, object] = {}
-    changes, steps = list[BudgetChange](), list[_Step]()
+    known, changes, steps = dict[str, object](), list[BudgetChange](), list[_Step]()
     for row in connection.execute(query):
         if not row.action.startswith("population."):
             continue

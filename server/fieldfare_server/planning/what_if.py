@@ -42,8 +42,7 @@ CERTIFIED_BINS: Final = 16
 CERTIFIED_ROUNDS: Final = 256
 CHAINED_ROUNDS: Final = 16
 """Most rounds for which it does for b-min-sep and banded random allocation, whose samples take time for each
-round. The deterministic bounds of `importance` need no samples, but at the demo's plan they leave 1.8 times a
-run's noise."""
+round. The bounds of `importance`, without samples, leave 1.8 times a run's noise at the demo's plan."""
 SAMPLES: Final = (1 << 21, 1 << 19)
 """Of such a certificate: half of a run's for removing a user. At the demo's plan that is .25 % more noise.
 Fewer would not reach the leak that one run of a population may take."""

@@ -100,6 +100,21 @@ def test_a_lost_ledger_is_503_and_not_ready_but_healthy(local: TestClient, live:
     assert local.get("/readyz").status_code == 200
 
 
+def test_why_a_ledger_is_not_ready_is_told_to_those_who_may_read_it(live: LiveLedger, settings: Settings) -> None:
+    """A probe from anywhere was told a population's name and budget, and the file of the ledger."""
+    of_one = live.ledger.create_token("one", ("admin",), actor="test", populations=("aircraft",))[0]
+    tokens = {"of all": live.token("read"), "of one": of_one, "guessed": "ff_" + 12 * "0" + "_" + 64 * "0"}
+    ledger_data.forge(live.ledger, "UPDATE populations SET epsilon = 99 WHERE name = 'aircraft'")
+    told = {}
+    with client_at("10.0.0.9", live.url, settings) as client:
+        for who, token in {**tokens, "nobody": None}.items():
+            ready = client.get("/readyz", headers={"Authorization": f"Bearer {token}"} if token else {})
+            told[who] = ready.status_code, "aircraft" in ready.text
+        with live.away():
+            assert str(live.ledger.database.path) not in client.get("/readyz").text
+    assert told == {"of all": (503, True), "of one": (503, False), "guessed": (503, False), "nobody": (503, False)}
+
+
 def test_a_broken_chain_is_not_ready_and_says_where(live: LiveLedger, settings: Settings) -> None:
     ledger_data.forge(live.ledger, "UPDATE audit SET actor = actor || '!' WHERE id = 3")
     with client_at("127.0.0.1", live.url, settings) as client:
