@@ -354,8 +354,8 @@ class PrivateStrategy(Strategy, metaclass=Shown):
             log_lines(describe(self._stored_plan() or self._make_plan(None, None, None)))
 
     def privacy_spent(self) -> object:
-        """Return what the run has spent, as Flower's `PrivacySpent`; None before `start`. A run that ended early
-        has spent what was planned.
+        """Return what this run alone has spent, as Flower's `PrivacySpent`; None before `start`. A run that ended
+        early has spent what was planned. `fieldfare budget` adds up all runs, those before it too.
         """
         session = self._session
         if session is None:
