@@ -117,12 +117,8 @@ class Authenticator:
             with self._lock:
                 wait = self._failures.take(address)
             if wait > 0:
-                raise ProblemError(
-                    429,
-                    "too-many-failed-logins",
-                    "wait before trying again.",
-                    headers={"Retry-After": str(int(wait) + 1)},
-                )
+                later = {"Retry-After": str(int(wait) + 1)}
+                raise ProblemError(429, "too-many-failed-logins", "wait before trying again.", headers=later)
             raise _unauthorised("the token is unknown, expired or revoked.")
         self._record_use(token)
         expires_at = None if token.expires_at is None else utc(token.expires_at)

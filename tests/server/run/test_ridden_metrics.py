@@ -389,6 +389,19 @@ def test_an_app_that_cannot_evaluate_ends_before_anything_is_charged(tmp_path: P
     assert (run.spent_epsilon, run.next_round) == (0.0, 0)
 
 
+@pytest.mark.parametrize("lacks", ["train", "evaluate"])
+def test_an_app_without_a_function_ends_however_many_nodes_were_not_asked(lacks: str, tmp_path: Path) -> None:
+    """All rounds were charged for a metric that no node could tell, where a cohort is at most half of the nodes."""
+    whole, app = evaluating_app(lambda partition, _: told(0.9)), ClientApp()
+    for kind in {"train", "evaluate"} - {lacks}:
+        getattr(app, kind)()(whole._registered_funcs[f"{kind}.default"])
+    with pytest.raises(BadInput, check=coded("nodes-fail", f"@app.{lacks}() without a name")):
+        evaluated(tmp_path).start(LocalGrid(app, 20, {}), vector_arrays(), num_rounds=2)
+    with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
+        (run,) = ledger.runs().items
+    assert (run.spent_epsilon, run.next_round) == (0.0, 0)
+
+
 @pytest.mark.parametrize(
     ("changes", "word"),
     [

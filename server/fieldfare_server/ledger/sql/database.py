@@ -221,12 +221,8 @@ class Database:
             # The pool makes a new one in its place, and raises if it cannot.
             connection.invalidate()
             connection.close()
-        raise LedgerError(
-            f"ledger {self.name}",
-            "the database begins no transaction.",
-            "put the database right",
-            code="database-no-transaction",
-        )
+        why, near = "the database begins no transaction.", "put the database right"
+        raise LedgerError(f"ledger {self.name}", why, near, code="database-no-transaction")
 
     def _begins(self, connection: Connection, begin: bytes) -> bool:
         link: Any = connection.connection.driver_connection
@@ -311,12 +307,8 @@ class Database:
         if self._inode is None:
             self._inode = inode
         elif self._inode != inode:
-            raise LedgerError(
-                f"ledger {self.name}",
-                "its file was replaced while it was open.",
-                "open it again",
-                code="database-replaced",
-            )
+            why = "its file was replaced while it was open."
+            raise LedgerError(f"ledger {self.name}", why, "open it again", code="database-replaced")
 
 
 def fetch(connection: Connection, statement: SelectBase, **values: object) -> list[dict[str, Any]]:

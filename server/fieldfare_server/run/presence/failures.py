@@ -49,6 +49,7 @@ _CLASSES = {
     "no training loop": "@app.train() above @ff.private.train(build), in the module of @ff.private.users",
     "no @app.train()": "@app.train() without a name: a private run sends one kind of instruction",
     "what build makes": "a torch.nn.Module, or a list or a mapping of arrays, from the build of @ff.private.train",
+    "no @app.evaluate()": "@app.evaluate() without a name; or leave out fraction_evaluate",
     "trees": "a linear model, or a network: trees have no vector of numbers that could be clipped and bear noise",
 }
 # What of a reason's text tells a known fault, and the words that are shown for it.
@@ -62,6 +63,7 @@ _MARKS = {
     "there is no list of users in its module": "no list of users",
     "there is no training loop in its module": "no training loop",
     "No train function registered": "no @app.train()",
+    "No evaluate function registered": "no @app.evaluate()",
     "trees have no vector": "trees",
     "ff.private.train(build)": "what build makes",
 }
@@ -212,8 +214,9 @@ class Failures:
         """Return the refusal where no node ever answered as it should, and most of the `online` nodes did
         wrong; else None.
         """
-        # A few wrong nodes that answer first prove nothing about the app of the others.
-        if self._answered or 2 * len(self._wrong) <= online:
+        # A few wrong nodes that answer first prove nothing about the app of the others, but for what it does not have.
+        lacks = self._counts and not self._silent and all("no @app." in fault.what for fault in self._counts)
+        if self._answered or (2 * len(self._wrong) <= online and not lacks):
             return None
         if self._journal:
             return self._journal_refused()
