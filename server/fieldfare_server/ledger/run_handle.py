@@ -286,12 +286,9 @@ class RunHandle:
             raise OutOfRange(f"the charges of round {round.index} of run {self.id}", "a charge is never negative.")
         over = charges > self._caps[users] - self._taken[users]
         if over.any():
-            raise BudgetRefused(
-                f"round {round.index} of run {self.id}",
-                f"it would cost {int(over.sum())} of its {users.size} users more than they have left.",
-                "end the run with its last committed model",
-                code="users-spent",
-            )
+            why = f"it would cost {int(over.sum())} of its {users.size} users more than they have left."
+            near = "end the run with its last committed model"
+            raise BudgetRefused(f"round {round.index} of run {self.id}", why, near, code="users-spent")
 
     # -- groups of rounds ------------------------------------------------------------------------------------
 
