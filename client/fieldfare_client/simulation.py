@@ -57,8 +57,8 @@ class LocalGrid(Grid, metaclass=Shown):
     code 2, with Flower's text; a node keeps its Context from message to message.
 
     It differs: a reply is made when it is pulled, so the server holds few updates at a time; timeouts and times
-    to live are not enforced; `KeyboardInterrupt` and `SystemExit` of a ClientApp end this process; what the app
-    keeps in memory of one node, as a fitted scaler, is there for the next, and no guarantee covers it.
+    to live are not enforced; `KeyboardInterrupt` and `SystemExit` of a ClientApp end this process; what the
+    app keeps in memory of one node, as a fitted scaler, is there for the next, and no guarantee covers it.
 
     Args:
         client_app: answers every message.

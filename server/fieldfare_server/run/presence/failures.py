@@ -214,7 +214,7 @@ class Failures:
         """Return the refusal where no node ever answered as it should, and most of the `online` nodes did
         wrong; else None.
         """
-        # A few wrong nodes that answer first prove nothing about the app of the others, but for what it does not have.
+        # A few wrong nodes that answer first prove nothing about the app of the others, but for what it lacks.
         lacks = self._counts and not self._silent and all("no @app." in fault.what for fault in self._counts)
         if self._answered or (2 * len(self._wrong) <= online and not lacks):
             return None
