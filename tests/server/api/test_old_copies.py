@@ -38,7 +38,7 @@ def database(home: StateDirectory) -> Path:
 @contextmanager
 def service(home: StateDirectory) -> Iterator[TestClient]:
     app = create_app(home.ledger, Settings(verify_seconds=0), home.root, home.service_head_file)
-    with TestClient(app, client=("192.0.2.7", 50000), base_url="http://localhost") as client:
+    with TestClient(app, client=("127.0.0.1", 50000), base_url="http://localhost") as client:
         yield client
 
 
