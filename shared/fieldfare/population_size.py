@@ -7,6 +7,7 @@ charged, should bring about as many users as the planned cohort, by which every 
 
 from __future__ import annotations
 
+import math
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from fieldfare.participation import BMinSep
 from fieldfare.text import decimal
 
 if TYPE_CHECKING:
+    from fieldfare.accounting import PrivacyLoss
     from fieldfare.plan import Plan
 
 # Refused, and warned of: expected users a round above so many cohorts, or below one cohort over it.
@@ -48,6 +50,17 @@ def population_size_warnings(delta: float, users: int | None, plan: Plan | None 
     if not users:
         return []
     return [_told(each) for each, _ in [*_judge_delta(delta, users), *(_judge_asked(plan, users) if plan else [])]]
+
+
+def beyond_noise(loss: PrivacyLoss, delta: float, noise_source: str, rounding: str) -> bool:
+    """Return whether what no number of the noise reaches may be more probable than a hundredth of `delta`.
+
+    One world shows it, and the other never does. Drawn numbers end at 13.7 standard deviations, those of Box
+    and Muller at 9.34 (`fieldfare.noise.secure`).
+    """
+    reach = 13.7 if (noise_source, rounding) == ("aes-256-ctr", "grid") else 9.34
+    tail = math.erfc((reach - math.sqrt(loss.largest_mu_squared)) / math.sqrt(2)) / 2
+    return rounding != "discrete" and tail > 0.01 * delta
 
 
 def _told(each: OutOfRange) -> str:

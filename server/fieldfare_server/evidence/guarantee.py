@@ -7,8 +7,6 @@ plan this version cannot read still gets a card, from the ledger's columns alone
 
 from __future__ import annotations
 
-import math
-
 from fieldfare import __version__
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.filter import PLAIN_SHARE
@@ -18,7 +16,7 @@ from fieldfare.noise.discrete import Rounding
 from fieldfare.participation import CALLED, Adjacency, adjacency_factor
 from fieldfare.plan import Plan
 from fieldfare.plan_tables import ParticipationSpec
-from fieldfare.population_size import population_size_warnings
+from fieldfare.population_size import beyond_noise, population_size_warnings
 from fieldfare.questions import Question
 from fieldfare.text import decimal, promised, up
 from fieldfare_server.evidence.document import Fact, Guarantee
@@ -105,7 +103,7 @@ FLOATING_POINT: dict[Rounding, str] = {
     "none": "Rounding: noise is drawn and added in floating point, but the proof uses real numbers.",
 }
 
-BEYOND = "Outcomes beyond the noise's largest number, {:g} deviations, which may be more probable than delta / 100."
+BEYOND = "Outcomes that no number of the noise reaches: they may be more probable than a hundredth of delta."
 TOGETHER = "Rounding during training on a node that hosts several users: it depends on how many train together."
 ALONE = "Rounding on a GPU whose kernels are not deterministic. On a CPU every user trains alone, to the last bit."
 
@@ -354,10 +352,9 @@ def _not_covered(
         )
     rounding: Rounding = facts.plan.privacy.rounding if facts else "none"
     charged = rounding == "grid" and RESOLUTION in run.plan
-    # `fieldfare.noise.secure` has both. One world shows what lies beyond, and the other never does.
-    reach = 13.7 if facts and (facts.plan.privacy.noise_source, rounding) == ("aes-256-ctr", "grid") else 9.34
-    beyond = math.erfc((reach - math.sqrt(run.planned.largest_mu_squared)) / math.sqrt(2)) / 2
-    lines += [BEYOND.format(reach)] * (rounding != "discrete" and beyond > 0.01 * run.delta)
+    source = facts.plan.privacy.noise_source if facts else ""
+    if beyond_noise(run.planned, run.delta, source, rounding):
+        lines.append(BEYOND)
     training = ALONE if run.adjacency == "add_remove" and has_nonces(run.noise_source) else TOGETHER
     floating = ("" if charged else FLOATING_POINT[rounding], training)
     if facts is not None:

@@ -15,7 +15,7 @@ from fieldfare.costing import cost_of
 from fieldfare.errors import BadInput, Interrupted
 from fieldfare.names import RESOLUTION
 from fieldfare.plan import Plan
-from fieldfare_server.evidence.guarantee import FLOATING_POINT, ROUNDING, TOGETHER, guarantee
+from fieldfare_server.evidence.guarantee import BEYOND, FLOATING_POINT, ROUNDING, TOGETHER, guarantee
 from fieldfare_server.evidence.plan_facts import plan_facts
 from fieldfare_server.evidence.statement import privacy_statement
 from fieldfare_server.evidence.verify import recharge, verify
@@ -83,21 +83,45 @@ def test_what_no_number_of_the_noise_reaches_is_said(tmp_path: Path) -> None:
     facts = plan_facts(run, state_dir.root)
     assert facts is not None
     for source, noise, delta, said in (
-        ("aes-256-ctr", 0.5, 1e-6, ""),
-        ("aes-256-ctr", 0.1, 1e-6, "13.7 deviations"),
-        ("aes-256-ctr", 0.2, 1e-18, "13.7 deviations"),
-        ("philox-4x32-10", 0.5, 1e-6, ""),
-        ("philox-4x32-10", 0.18, 1e-6, "9.34 deviations"),
+        ("aes-256-ctr", 0.5, 1e-6, False),
+        ("aes-256-ctr", 0.1, 1e-6, True),
+        ("aes-256-ctr", 0.2, 1e-18, True),
+        ("philox-4x32-10", 0.5, 1e-6, False),
+        ("philox-4x32-10", 0.18, 1e-6, True),
     ):
         privacy = {"population": "people", "noise_multiplier": noise, "delta": delta, "noise_source": source}
         cost = cost_of(plan(privacy=privacy, run__rounds=1, participation={"scheme": "single"}))
         reach = 13.7 if source == "aes-256-ctr" else 9.34
         beyond = math.erfc((reach - cost.loss.mu) / math.sqrt(2)) / 2  # the world without the user never shows it
-        assert (beyond > 0.01 * delta) == bool(said)
+        assert (beyond > 0.01 * delta) == said
         other = run.model_copy(update={"planned": cost.loss, "delta": delta})
-        lines = " ".join(guarantee(other, people, replace(facts, plan=cost.plan)).not_covered)
-        assert ("beyond the noise's largest number" in lines) == bool(said)
-        assert said in lines
+        assert (BEYOND in guarantee(other, people, replace(facts, plan=cost.plan)).not_covered) == said
+
+
+@pytest.mark.parametrize(
+    ("noise", "privacy", "refused"),
+    [
+        (0.2, {}, False),
+        (0.1, {}, True),
+        (0.18, {"noise_source": "philox-4x32-10"}, True),
+        (0.18, {"rounding": "none"}, True),
+        (0.1, {"rounding": "discrete"}, False),
+    ],
+)
+def test_real_people_are_promised_no_more_than_the_noise_reaches(
+    tmp_path: Path, noise: float, privacy: dict[str, str], refused: bool
+) -> None:
+    """At multiplier .1 one round is (98, 1e-6) by its formula, and shows a user with probability 1e-4."""
+    table = {"population": "people", "noise_multiplier": noise, "delta": 1e-6, **privacy}
+    weak = plan(privacy=table, run__rounds=1, run__noise_seed=None, participation={"scheme": "single"})
+    for simulated in (True, False):
+        state_dir = home(tmp_path / str(simulated), simulated=simulated, epsilon=1000)
+        if refused and not simulated:
+            with pytest.raises(BadInput, check=coded("out-of-range", "epsilon = ")):
+                Session.begin(state_dir, weak, identity_is_stable=True)
+        else:
+            with Session.begin(state_dir, weak, identity_is_stable=True) as session:
+                assert session.account.rounds == 1
 
 
 def test_the_grid_costs_noise_and_no_privacy(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ from fieldfare.errors import (
 from fieldfare.names import is_name
 from fieldfare.participation import CALLED, PRESENCE, hides_presence
 from fieldfare.plan_tables import schedule_for
+from fieldfare.population_size import beyond_noise
+from fieldfare.text import decimal
 from fieldfare_server.ledger.events import runs as events
 from fieldfare_server.ledger.events.base import Record, require
 from fieldfare_server.ledger.rules.populations import committed_of
@@ -121,6 +123,7 @@ def start(state: State, run: NewRun, cost: Price, plan: str, at: float) -> tuple
     require_adjacency(population.row, _table(run.plan_json, "privacy").get("adjacency", "zero_out"))
     _require_schedule(population.row, run)
     _require_callable(population.row, run)
+    _require_reach(population.row, run)
     position = population.position(at)
     admit(position, run.planned, cost, run.demand)
     caps: Units | None = None
@@ -359,6 +362,17 @@ def _require_schedule(population: PopulationRow, run: NewRun) -> None:
             "tells how many of them took part: a plan must name the seconds between two releases.",
             f"round_seconds = {schedule_for(table.get('round_timeout', 600.0))}",
         )
+
+
+def _require_reach(population: PopulationRow, run: NewRun) -> None:
+    """Refuse what the noise cannot keep to real people: its numbers end, and a guarantee so weak goes beyond."""
+    spec = _table(run.plan_json, "privacy")
+    delta = float(spec.get("delta", population.delta))
+    how = str(spec.get("noise_source", "aes-256-ctr")), str(spec.get("rounding", "none"))  # as `Plan.stored`
+    if not population.simulated and beyond_noise(run.planned, delta, *how):
+        why = f"with {' and '.join(how)}, what no number of the noise reaches is more probable than delta / 100."
+        near = 'noise_source = "aes-256-ctr" and rounding = "grid", a smaller epsilon, or rounding = "discrete"'
+        raise OutOfRange(f"epsilon = {run.planned.epsilon(delta):.3g} at delta = {decimal(delta)}", why, near)
 
 
 def _require_callable(population: PopulationRow, run: NewRun) -> None:
