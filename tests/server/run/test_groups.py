@@ -236,7 +236,7 @@ def test_a_group_of_a_run_that_the_ledger_lost_is_refused(tmp_path: Path, long_g
         session = begin(state)
         session.account.begin_groups()
         older.backup(here)
-    with pytest.raises(NotFound, check=coded("not-found", "run 'grouped'")):
+    with pytest.raises(NotFound, check=coded("not-found", "run 'grouped'")), session:
         session.account.open_round([])
 
 
