@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import Units
-from fieldfare.errors import AlreadyThere, LedgerError, NoLedger
+from fieldfare.errors import AlreadyThere, BudgetRefused, LedgerError, NoLedger
 from fieldfare.participation import Adjacency, hides_presence
 from fieldfare.shown import Shown
 from fieldfare_server.ledger import chain, holders, views
@@ -253,14 +253,27 @@ class Ledger(HeadKeys, Nodes, Tokens, metaclass=Shown):
         return self.population(name)
 
     def population_or_new(
-        self, name: str, epsilon: float, delta: float, *, adjacency: Adjacency, simulated: bool, actor: str
+        self,
+        name: str,
+        epsilon: float,
+        delta: float,
+        *,
+        first: float = 0.0,
+        adjacency: Adjacency,
+        simulated: bool,
+        actor: str,
     ) -> tuple[views.PopulationView, bool]:
         """Return the population of that name, and whether this call made it: with this budget, where there was none.
 
-        Raises as `create_population`.
+        first: epsilon of its first run at `delta`: for a smaller budget none is made, as only an officer raises it.
+
+        Raises as `create_population`, and `BudgetRefused`.
         """
         if (found := self.find_population(name)) is not None:
             return found, False
+        if first > epsilon:
+            why = f"population {name!r} is not made: one run alone costs epsilon {first:g}."
+            raise BudgetRefused(f"budget = {epsilon:g}", why, f"budget = {first:g} or more, for all runs together")
         try:
             made = self.create_population(name, epsilon, delta, adjacency=adjacency, simulated=simulated, actor=actor)
             return made, True

@@ -166,7 +166,10 @@ def make_population(ledger: Ledger, name: str, plans: list[Plan], costs: list[Co
     if (known := ledger.find_population(name)) is None:
         epsilon, delta = _budget(name, costs, budget)
         adjacency, actor = plans[0].privacy.adjacency, f"python:{getpass.getuser()}"
-        known, _ = ledger.population_or_new(name, epsilon, delta, adjacency=adjacency, simulated=True, actor=actor)
+        alone = max((plan.privacy.epsilon or 0.0 for plan in plans if plan.privacy.delta == delta), default=0.0)
+        known, _ = ledger.population_or_new(
+            name, epsilon, delta, first=alone, adjacency=adjacency, simulated=True, actor=actor
+        )
     if budget is not None:
         given = budget if isinstance(budget, tuple) else (budget, known.delta)
         if given != (known.epsilon, known.delta):

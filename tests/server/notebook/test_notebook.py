@@ -246,6 +246,13 @@ def test_no_run_begins_where_the_budget_does_not_hold_all(tmp_path: Path) -> Non
         assert ledger.population("simulation").committed_epsilon == 0
 
 
+def test_a_budget_below_one_run_makes_no_population(tmp_path: Path) -> None:
+    """Only an officer could raise it then: the same call with a larger budget was refused as well."""
+    with pytest.raises(BudgetRefused, check=coded("budget-refused", "budget = 4", "budget = 8")):
+        ff.simulate(plan_of(rounds=2), budget=4, ledger=tmp_path / "runs", progress=False)
+    assert len(ff.simulate(plan_of(rounds=2), budget=16, ledger=tmp_path / "runs", progress=False)) == 1
+
+
 def test_a_named_ledger_keeps_the_charge_and_its_budget(tmp_path: Path) -> None:
     home = tmp_path / "runs"
     (first,) = ff.simulate(plan_of(rounds=2), budget=10, ledger=home, progress=False)

@@ -298,7 +298,8 @@ def test_a_budget_below_the_run_makes_no_population(tmp_path: Path, caplog: pyte
     grid = LocalGrid(vector_app, 3, {})
     with pytest.raises(PrivacyBudgetExhausted, check=coded("privacy-budget-exhausted", "budget = 4", "budget = 8")):
         strategy(tmp_path, budget=4).start(grid, vector_arrays(), num_rounds=1)
-    assert not list(tmp_path.iterdir())
+    with Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite3") as ledger:
+        assert not ledger.populations()
     strategy(tmp_path, budget=16).start(grid, vector_arrays(), num_rounds=1)
     with caplog.at_level(logging.INFO, logger="flwr"):
         strategy(tmp_path, budget=24, epsilon=1).start(grid, vector_arrays(), num_rounds=1)

@@ -617,14 +617,12 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         name, delta, adjacency = plan.privacy.population, plan.privacy.delta, plan.privacy.adjacency
         budget = self._budget
         assert budget is not None  # `_find_population` refuses without it
-        if (wanted := plan.privacy.epsilon or 0.0) > budget:  # once it is made, only an officer raises it
-            why = f"population {name!r} is not made: this run alone costs epsilon {wanted:g}."
-            raise BudgetRefused(f"budget = {budget:g}", why, f"budget = {wanted:g} or more, for all runs together")
         simulated = there.kind != "real"
         self._home.prepare()
         with Ledger.open(self._home.ledger, create=True, head_file=self._home.head_file) as ledger:
+            alone, by = plan.privacy.epsilon or 0.0, "PrivateStrategy"
             its, made = ledger.population_or_new(
-                name, budget, delta, adjacency=adjacency, simulated=simulated, actor="PrivateStrategy"
+                name, budget, delta, first=alone, adjacency=adjacency, simulated=simulated, actor=by
             )
         if made:
             shown = (name, "simulated" if simulated else "real", budget, delta)
