@@ -58,9 +58,9 @@ def ready(federation: Federation) -> bool:
 
 
 def refusal(federation: Federation) -> str:
-    """Why the service is not ready, as `/readyz` tells it; "" where it is, or does not answer."""
+    """Why the service is not ready, as `/readyz` tells the page; "" where it is, or does not answer."""
     try:
-        federation.get("/readyz", None)
+        federation.get("/readyz")
     except urllib.error.HTTPError as error:
         return error.read().decode()
     except OSError:
