@@ -27,7 +27,7 @@ from fieldfare.task import seeded
 from fieldfare_client import independence, private
 from fieldfare_client.independence import Dependent, require_independent
 from fieldfare_client.own_randomness import own_randomness
-from fieldfare_client.private import progress
+from fieldfare_client.private import mod as private_mod, progress
 from fieldfare_client.private.node import AppNode
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.training.schedule import user_keys
@@ -872,6 +872,7 @@ def test_as_a_mod_it_passes_everything_else_through(caplog: pytest.LogCaptureFix
     def fail(state: dict[str, torch.Tensor]) -> None:
         raise ValueError("broken")
 
+    private_mod._warn_of_no_norm.cache_clear()  # another test of this process may have met it
     grid = foreign(lambda s: {"a": s["a"] + 3}, [private])
     assert send(grid, {}, {}, "query.users").content.metric_records["m"]["asked"] == 1
     assert "broken" in reason(send(foreign(fail, [private]), {"a": torch.zeros(2)}, {"clipping_norm": 1.0}))

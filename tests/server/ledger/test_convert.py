@@ -102,7 +102,7 @@ def test_a_run_of_the_first_version_stays_charged_to_the_last_bit(ledger_url: st
         assert [token.revoked_at is None for token in ledger.tokens()] == [False, True]
         assert verify(ledger).ok
         with pytest.raises(BudgetRefused):
-            start(ledger, 5.0)
+            start(ledger, 3.5)
 
 
 def test_discrete_noise_of_the_first_version_is_carried_at_its_price(tmp_path: Path) -> None:
