@@ -27,7 +27,8 @@ from fieldfare.task import seeded
 from fieldfare_client import independence, private
 from fieldfare_client.independence import Dependent, require_independent
 from fieldfare_client.own_randomness import own_randomness
-from fieldfare_client.private import mod as private_mod, progress
+from fieldfare_client.private import mod as private_mod
+from fieldfare_client.private import progress
 from fieldfare_client.private.node import AppNode
 from fieldfare_client.simulation import LocalGrid
 from fieldfare_client.training.schedule import user_keys
