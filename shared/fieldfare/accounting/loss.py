@@ -167,7 +167,8 @@ class PrivacyLoss:
     @property
     def largest_mu_squared(self) -> float:
         """mu^2 of the largest of its parts, each without amplification."""
-        return max([self.mu_squared, *(event.noise_multiplier**-2 for event in self.sampled)])
+        parts = [event.noise_multiplier**-2 for event in self.sampled] + [curve.mu**2 for curve in self.certified]
+        return max([self.mu_squared, *parts])
 
     def __add__(self, other: PrivacyLoss) -> PrivacyLoss:
         if not isinstance(other, PrivacyLoss):

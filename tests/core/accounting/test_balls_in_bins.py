@@ -19,6 +19,7 @@ from fieldfare.accounting.importance import Pair, upper_bound
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare.mechanisms.triangular import TriangularMechanism
 from fieldfare.participation import BallsInBins
+from fieldfare.population_size import beyond_noise
 from oracles.balls_in_bins import integrated, sampled
 from support.refusals import coded
 
@@ -244,6 +245,13 @@ def test_the_search_finds_noise_whose_certificate_fits() -> None:
 def gaussian_curve(mu: float, last: float = 6.0) -> Certified:
     points = tuple((e, gaussian_delta(mu, e) + 1e-12) for e in np.linspace(0, last, 200).tolist())
     return Certified(mu, points, 1e-12, "0" * 32, 1, (1, 1))
+
+
+@pytest.mark.parametrize(("mu", "beyond"), [(1.0, False), (8.0, False), (10.0, True)])
+def test_a_certified_run_of_people_goes_beyond_the_noise_where_its_gaussians_do(mu: float, beyond: bool) -> None:
+    """Who takes part is drawn, and so may be what takes part most: then the releases are the Gaussian ones."""
+    for loss in (PrivacyLoss(mu**2), PrivacyLoss(certified=(gaussian_curve(mu),))):
+        assert beyond_noise(loss, 1e-6, "aes-256-ctr", "grid") == beyond
 
 
 def test_the_price_of_a_gaussian_curve_is_about_its_mu() -> None:
