@@ -162,7 +162,9 @@ class Authenticator:
         # A proxy on this machine makes every caller look local, so a forwarded request needs a token. The Host check
         # stops a web page that rebinds its own name to 127.0.0.1 from reading through the visitor's browser.
         host = host_name(request.headers.get("host", ""))
-        forwarded = any(header in request.headers for header in _FORWARDED)
+        # nginx, as it comes, names nobody whom it forwards; but it asks in HTTP/1.0, as no browser does.
+        old = request.scope.get("http_version") == "1.0"
+        forwarded = old or any(header in request.headers for header in _FORWARDED)
         return is_loopback(address) and not forwarded and host in LOOPBACK_HOSTS
 
     def _record_use(self, token: TokenView) -> None:

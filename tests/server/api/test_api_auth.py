@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import http.client
+from urllib.parse import urlsplit
+
 import pytest
 from fastapi.testclient import TestClient
 
 from conftest import LiveLedger, client_at
-from fieldfare_server.api import Settings
+from fieldfare_server.api import Settings, create_app
+from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.ledger.sql import tokens
 
 READS = ("/v1/populations", "/v1/runs", "/v1/runs/run-3", "/v1/audit", "/v1/me", "/metrics", "/v1/audit/export")
@@ -30,6 +34,17 @@ def test_a_caller_elsewhere_does_not(remote: TestClient, path: str) -> None:
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
 def test_what_a_local_proxy_forwards_is_not_local(local: TestClient, header: str) -> None:
     assert local.get("/v1/runs", headers={header: "127.0.0.1"}).status_code == 401
+
+
+def test_nginx_as_it_comes_is_not_local(live: LiveLedger, settings: Settings) -> None:
+    """`proxy_pass http://127.0.0.1:8080;` alone asks in HTTP/1.0, under that name, and adds no header."""
+    with serve_in_thread(config(create_app(live.url, settings), port=0)) as address:
+        for version, status in ((10, 401), (11, 200)):
+            asking = http.client.HTTPConnection(urlsplit(address).netloc, timeout=10)
+            asking._http_vsn, asking._http_vsn_str = version, f"HTTP/{version / 10}"  # type: ignore[attr-defined]
+            asking.request("GET", "/v1/runs", headers={"Host": urlsplit(address).netloc})
+            assert asking.getresponse().status == status
+            asking.close()
 
 
 def test_a_name_that_points_here_is_not_local(live: LiveLedger) -> None:
