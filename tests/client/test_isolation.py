@@ -117,6 +117,26 @@ class MixingPrepare(Toy):
         return columns["x"] - columns["x"].mean(0), columns["y"]
 
 
+class Reusing(Toy):
+    """`prepare` writes every user's rows to the same memory."""
+
+    kept = torch.empty(64, 6)
+
+    def prepare(self, columns: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.kept[: len(columns["x"])].copy_(columns["x"]), columns["y"]
+
+
+class Narrow(Toy):
+    """`prepare` keeps labels as small as a user's own allow, and the loss counts down from them, which may wrap."""
+
+    def prepare(self, columns: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        labels = columns["y"]
+        return columns["x"], labels.to(torch.uint8) if labels.max() < 256 else labels
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs, ((targets - 1) % 3).long())
+
+
 class Dropping(Toy):
     """`prepare` loses a row of user 5."""
 
@@ -196,6 +216,7 @@ ENGINES = ["written", "mapped", "loop"]
     [
         *((Mixing(), engine) for engine in ENGINES),
         *((MixingPrepare(), engine) for engine in ENGINES),
+        *((Reusing(), engine) for engine in ENGINES),
         # Only layers are written out, and no layer mixes rows.
         *((MixingModel(), engine) for engine in ("mapped", "loop")),
     ],
@@ -205,6 +226,16 @@ def test_one_users_data_do_not_move_another_users_update(task: Task, engine: str
     before, _ = each(task, engine)
     after, _ = each(task, engine, changed(3, "x", 5.0))
     assert not torch.equal(before[3], after[3])
+    assert all(torch.equal(before[user], after[user]) for user in before if user != 3)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_user_whose_rows_have_another_dtype_moves_no_other(engine: str) -> None:
+    """Joined, the rows of all would have the widest dtype, in which a loss may tell something else of them."""
+    before, _ = each(Narrow(), engine)
+    after, result = each(Narrow(), engine, changed(3, "y", 300))
+    assert after[3].any()
+    assert not result.failures
     assert all(torch.equal(before[user], after[user]) for user in before if user != 3)
 
 

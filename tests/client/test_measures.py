@@ -106,6 +106,34 @@ def test_what_is_drawn_for_a_user_is_drawn_for_that_user_alone(isolated: bool) -
     assert measure(point, table, np.arange(7))[0] == pytest.approx(sum(alone), abs=1e-6)
 
 
+class Reusing(Lines):
+    """`prepare` writes every user's rows to the same memory."""
+
+    kept = torch.empty(16, 2)
+
+    def prepare(self, columns: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.kept[: len(columns["x"])].copy_(columns["x"]), columns["y"]
+
+
+class Narrow(Lines):
+    """Labels are as small as a user's own allow, and the loss counts down from them, which may wrap."""
+
+    def prepare(self, columns: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        labels = columns["y"].long()
+        return columns["x"], labels if (labels == 7).any() else labels.to(torch.uint8)
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs, (targets - 1) % 5)
+
+
+@pytest.mark.parametrize("task", [Reusing(), Narrow()], ids=lambda task: type(task).__name__)
+def test_what_prepare_does_with_one_users_rows_moves_no_other_number(task: Lines) -> None:
+    measure = Measures(task, spec(loss=[0, 2]), torch.device("cpu"), isolated=False)
+    point, table = torch.full((2,), 0.5), task.users()
+    alone = [measure(point, table, np.array([user]))[0] for user in range(7)]
+    assert measure(point, table, np.arange(7))[0] == pytest.approx(math.fsum(alone), abs=1e-6)
+
+
 class Deep(Lines):
     """Two layers over the user's pixels, and `correct` as every task has it."""
 
@@ -182,8 +210,38 @@ def test_the_model_that_is_measured_is_the_one_that_was_sent() -> None:
     assert found == pytest.approx([float(np.clip((y[:3] ** 2).mean() - 1, -1, 1))])
 
 
-def test_a_user_who_fails_contributes_zero_and_moves_no_bit_of_another() -> None:
-    measure = Measures(Lines(), spec(odd=[0, 1]), torch.device("cpu"), isolated=False)
+class Flipping(Lines):
+    """`prepare` changes its columns in place, twice to what they were."""
+
+    def prepare(self, columns: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return columns["x"], columns["y"].sub_(1).abs_()
+
+
+class Shifting(torch.nn.Linear):
+    """Changes its inputs in place."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.mul_(2).add_(1))
+
+
+class Shifted(Lines):
+    def build_model(self) -> torch.nn.Module:
+        model = Shifting(2, 1, bias=False)
+        torch.nn.init.constant_(model.weight, 0.5)
+        return model
+
+
+def test_a_model_that_changes_its_inputs_in_place_trains_on_the_same_rows_with_metrics_and_without() -> None:
+    point, table, updates = torch.full((2,), 0.5), Shifted().users(), []
+    for metrics in (None, spec(loss=[0, 2])):
+        trainer = Trainer(Shifted(), ClientSpec(batch_size=4), lambda updates: None, metrics=metrics)
+        updates.append(trainer.train([point], [1.0], table, np.arange(7), at_round=0).update)
+    assert torch.equal(*updates)
+
+
+@pytest.mark.parametrize("task", [Lines(), Flipping()], ids=lambda task: type(task).__name__)
+def test_a_user_who_fails_contributes_zero_and_moves_no_bit_of_another(task: Lines) -> None:
+    measure = Measures(task, spec(odd=[0, 1]), torch.device("cpu"), isolated=False)
     table, point = Lines().users(), torch.full((2,), 0.5)
     alone = [measure(point, table, np.array([user]))[0] for user in range(7)]
     assert alone[BAD] == 0.0

@@ -23,10 +23,10 @@ from fieldfare.arrays import Floats
 from fieldfare.metrics import MetricsSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
-from fieldfare_client.own_randomness import own_randomness, python_generators, reseed
+from fieldfare_client.own_randomness import own_randomness, python_generators
 from fieldfare_client.training.layers import Stack, layers_of
 from fieldfare_client.training.local_model import Buffers
-from fieldfare_client.training.rows import prepares_nothing, standard_dtypes
+from fieldfare_client.training.rows import prepare_each, prepares_nothing, standard_dtypes
 from fieldfare_client.users import UserTable
 
 log = logging.getLogger("fieldfare.client")
@@ -129,11 +129,7 @@ class Measures:
     def _together(
         self, batches: list[dict[str, torch.Tensor]], sizes: NDArray[np.int64], keys: Sequence[int]
     ) -> Floats:
-        prepared = []
-        with own_randomness(0):
-            for batch, key in zip(batches, keys, strict=True):
-                reseed(key)
-                prepared.append(standard_dtypes(self._task.prepare(batch)))
+        prepared = prepare_each(self._task, list(map(_copied, batches)), keys)
         inputs, targets = (torch.cat(part) for part in zip(*prepared, strict=True))
         return self._by_row(inputs, targets, sizes)
 
@@ -149,7 +145,8 @@ class Measures:
             else:
                 self._load()
                 drawn = python_generators()
-                each = torch.func.vmap(self._measure, chunk_size=_TOGETHER)(inputs[:, None], targets[:, None])
+                copies = inputs[:, None].clone(), targets[:, None].clone()  # a model may change what it is given
+                each = torch.func.vmap(self._measure, chunk_size=_TOGETHER)(*copies)
                 if python_generators() != drawn:
                     raise ValueError("the measure draws numbers from numpy or random for several users at once")
         sums = np.add.reduceat(each.cpu().numpy(), np.cumsum(sizes) - sizes, axis=0, dtype=np.float64)
@@ -184,7 +181,7 @@ class Measures:
     def _one(self, batch: Mapping[str, torch.Tensor], key: int) -> Floats:
         try:
             with own_randomness(key), torch.no_grad():
-                inputs, targets = standard_dtypes(self._task.prepare(batch))
+                inputs, targets = standard_dtypes(self._task.prepare(_copied(batch)))
                 if self._stack is not None and targets.ndim == 1:
                     found: Floats = self._by_row(inputs, targets, np.array([len(inputs)]))[0]  # as with others
                     return found
@@ -202,3 +199,8 @@ class Measures:
             inputs = inputs.to(floating)
         outputs = self._model(inputs)
         return torch.stack([self._task.measure(name, outputs, targets).double().mean() for name in self._spec.names])
+
+
+def _copied(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return a copy for one call of `prepare`, which may change it: how often it is called is another user's doing."""
+    return {name: column.clone() for name, column in batch.items()}

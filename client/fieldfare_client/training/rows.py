@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 
+from fieldfare.errors import WrongForm
 from fieldfare.task import Task
+from fieldfare_client.own_randomness import own_randomness, reseed
 from fieldfare_client.task_faults import show_dtype
 
 _WIDER = {torch.int8: torch.int64, torch.int16: torch.int64, torch.int32: torch.int64, torch.float64: torch.float32}
@@ -33,6 +35,30 @@ def _standard(values: torch.Tensor) -> torch.Tensor:
 def prepares_nothing(task: Task) -> bool:
     """Return whether `task` takes its columns as they are: for all users at once as for one."""
     return getattr(task.prepare, "__func__", None) is Task.prepare
+
+
+def prepare_each(
+    task: Task, batches: Sequence[Mapping[str, torch.Tensor]], keys: Sequence[int]
+) -> list[tuple[torch.Tensor, ...]]:
+    """Return (inputs, targets) of each user's columns, prepared one user at a time and drawn from the user's key.
+
+    What `prepare` may write to again for the next user is copied. Raises `WrongForm` where it drops or adds rows, or
+    gives users several dtypes: joined, all rows would have the widest, by which one user would move the others.
+    """
+    parts, dtypes = [], set()
+    with own_randomness(0):
+        for columns, key in zip(batches, keys, strict=True):
+            reseed(key)
+            own = {column.untyped_storage().data_ptr() for column in columns.values()}
+            part = standard_dtypes(task.prepare(columns))
+            if any(values.shape[0] != len(column) for values in part for column in columns.values()):
+                # Else every later user would train on the rows of the one before.
+                raise WrongForm(f"run.task = {task.name!r}", "its prepare() drops or adds rows.")
+            parts.append(tuple(v if v.untyped_storage().data_ptr() in own else v.clone() for v in part))
+            dtypes.add(tuple(values.dtype for values in part))
+    if len(dtypes) > 1:
+        raise WrongForm(f"run.task = {task.name!r}", "its prepare() gives users rows of several dtypes.")
+    return parts
 
 
 def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -39,7 +39,7 @@ from fieldfare.plan_tables import ClientSpec
 from fieldfare.schema import Schema
 from fieldfare.task import Task
 from fieldfare_client import forked
-from fieldfare_client.own_randomness import own_randomness, python_generators, reseed, settings
+from fieldfare_client.own_randomness import own_randomness, python_generators, settings
 from fieldfare_client.training.batched import BatchedEngine
 from fieldfare_client.training.channels_last import ChannelsLastLoop
 from fieldfare_client.training.choice import Candidate, EngineChoice, recall
@@ -49,7 +49,7 @@ from fieldfare_client.training.local_model import make_ready, one_dtype, why_alo
 from fieldfare_client.training.loop import LoopEngine
 from fieldfare_client.training.machine import clock, flushed_denormals, keep_freed_memory, same_bits_every_time
 from fieldfare_client.training.measures import Measures
-from fieldfare_client.training.rows import add_rows_, join, prepares_nothing, standard_dtypes
+from fieldfare_client.training.rows import add_rows_, join, prepare_each, prepares_nothing, standard_dtypes
 from fieldfare_client.training.schedule import schedule, steps_of, user_keys
 from fieldfare_client.users import UserTable
 from fieldfare_flower import own_data
@@ -188,8 +188,7 @@ class Trainer:
                 # One row of every column alone tells its shape and dtype; what is in it is not used.
                 shapes = {name: column[np.zeros(1, np.int64)] for name, column in table.columns.items()}
                 ones = {name: torch.from_numpy(np.ones_like(column)) for name, column in shapes.items()}
-                with own_randomness(0):
-                    inputs, targets = standard_dtypes(self.task.prepare(ones))
+                ((inputs, targets),) = prepare_each(self.task, [ones], [0])
                 self._row = self._floating(inputs), targets
             except Exception as error:
                 kind = type(error).__name__
@@ -533,24 +532,15 @@ class Trainer:
             inputs, targets = standard_dtypes(self.task.prepare(rows.columns))
             return Chunk(self._floating(inputs), targets, plan, sizes, bool(wide))
         columns = [torch.split(column, rows.sizes.tolist()) for column in rows.columns.values()]
-        parts: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        with own_randomness(0):
-            for place, size in enumerate(rows.sizes.tolist()):
-                if not size or place in failing:
-                    continue
-                reseed(int(keys[place]))
-                own = dict(zip(rows.columns, (column[place] for column in columns), strict=True))
-                inputs, targets = standard_dtypes(self.task.prepare(own))
-                if inputs.shape[0] != size or targets.shape[0] != size:
-                    # Else every later user would train on the rows of the one before.
-                    raise WrongForm(f"run.task = {self.task.name!r}", "its prepare() drops or adds rows.")
-                parts[place] = self._floating(inputs), targets
+        filled = [place for place, size in enumerate(rows.sizes.tolist()) if size and place not in failing]
+        batches = [dict(zip(rows.columns, (column[place] for column in columns), strict=True)) for place in filled]
+        parts = dict(zip(filled, prepare_each(self.task, batches, keys[filled].tolist()), strict=True))
         for place in failing:
             other, size = next(iter(parts.values())), int(rows.sizes[place])
-            inputs, targets = (values[:1].expand(size, *values.shape[1:]) for values in other)
-            parts[place] = inputs, targets
+            parts[place] = tuple(values[:1].expand(size, *values.shape[1:]) for values in other)
         chunk = [parts[place] for place in sorted(parts)] or [standard_dtypes(self.task.prepare(rows.columns))]
-        return Chunk(join([part[0] for part in chunk]), join([part[1] for part in chunk]), plan, sizes, bool(wide))
+        inputs, targets = (join(part) for part in zip(*chunk, strict=True))
+        return Chunk(self._floating(inputs), targets, plan, sizes, bool(wide))
 
     def _floating(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return `inputs` in the model's dtype, if both are floating-point."""
