@@ -6,6 +6,7 @@ import copy
 import math
 import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from flwr.app import ArrayRecord, ConfigRecord
+from flwr.clientapp import ClientApp
 from flwr.serverapp import (
     GaussianPrivacyEvent,
     NeighboringRelation,
@@ -25,6 +28,7 @@ from flwr.serverapp import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fieldfare as ff
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.errors import BadInput, BudgetRefused
 from fieldfare_server.accountant import LedgerAccountant
@@ -33,6 +37,7 @@ from fieldfare_server.ledger import Ledger
 from fieldfare_server.planning.admission import admit_charge
 from support.commands import command_in
 from support.ledgers import start
+from support.pages import ROOT, blocks_of
 from support.refusals import coded
 
 WORDS = {"what": "ranker", "why": "weekly training", "actor": "trainer"}
@@ -284,6 +289,16 @@ def test_flowers_training_is_charged_and_stopped_by_the_ledger(ledger: Ledger) -
         again = accountant(ledger, epsilon, name)
         again.load_state_dict(of.state_dict())
         assert again.would_exceed(event)
+
+
+def test_the_page_shows_nothing_of_clients_that_is_not_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower averages metrics without noise, tells no accountant, and FedAvg's default evaluates at every client."""
+    monkeypatch.chdir(tmp_path)
+    (block,) = (each for each in blocks_of(ROOT / "docs/charges.md") if "LedgerAccountant" in each.text)
+    (tmp_path / "page.py").write_text(block.text)
+    names, grid = runpy.run_path(str(tmp_path / "page.py")), ff.LocalGrid(ClientApp(), 20)
+    with names["ledger"]:
+        assert list(names["strategy"].configure_evaluate(1, ArrayRecord(), ConfigRecord(), grid)) == []
 
 
 def test_a_training_that_is_started_again_pays_again(ledger: Ledger) -> None:
