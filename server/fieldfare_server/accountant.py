@@ -7,8 +7,8 @@ trainer that dies in between stays charged. Every accountant has keys that no ot
 started again, from its beginning, from a checkpoint or in a forked process, pays for all that it releases
 again.
 
-    base = FedAvg(fraction_evaluate=0.0)
-    strategy = DifferentialPrivacyServerSideFixedClipping(base, 1.0, 2.0, 20, accountant=ff.LedgerAccountant(...))
+    base, accountant = FedAvg(fraction_evaluate=0.0), ff.LedgerAccountant(...)
+    strategy = DifferentialPrivacyServerSideFixedClipping(base, 1.0, 2.0, 20, accountant=accountant)
 
 | Flower's sampling | charged for each round |
 |---|---|
@@ -40,9 +40,9 @@ _LONGEST_NAME = 60
 class LedgerAccountant(metaclass=Shown):
     """Flower's `PrivacyAccountant`, kept by a Fieldfare ledger. Give it to Flower's DP strategies.
 
-    Guarantee: the models that the strategy releases are within the population's (epsilon, delta), together with all
-    runs and other charges, if the noise is what the strategy says: Flower clips and adds it, this only charges.
-    Flower's averages of clients' metrics, of training and evaluation, have no noise and are **not accounted**.
+    Guarantee: the models that the strategy releases are within the population's (epsilon, delta), together
+    with all runs and other charges, if the noise is what the strategy says: Flower clips and adds it. Its
+    averages of clients' metrics, of training and evaluation, have no noise and are **not accounted**.
 
     Example:
         >>> import fieldfare as ff

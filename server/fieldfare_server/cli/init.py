@@ -18,11 +18,12 @@ from fieldfare.atomic import write_out
 from fieldfare.errors import AlreadyThere, BadInput, NotFound, TooFew
 from fieldfare.plan import Plan
 from fieldfare.population_size import largest_delta
+from fieldfare.schema import pseudonyms
 from fieldfare.text import decimal
 from fieldfare_server.cli.administer import actor
 from fieldfare_server.cli.command import on_home
 from fieldfare_server.cli.output import out
-from fieldfare_server.cli.starter.csv_task import CsvParameters, CsvTask, count_held_out
+from fieldfare_server.cli.starter.csv_task import CsvParameters, CsvTask, held_out
 from fieldfare_server.cli.suggest import print_reasons
 from fieldfare_server.files.home import StateDirectory
 from fieldfare_server.ledger import Ledger
@@ -70,7 +71,7 @@ def init(
     if columns and not there:
         raise NotFound(str(file), "is not there, whose columns --user and --target name.", "a CSV file of that name")
     if users:
-        chosen, found = fitted(users - count_held_out(users, CsvParameters().held_out), chosen)
+        chosen, found = fitted(_trained(users), chosen)
     elif there and not plan.exists():
         try:
             chosen, found = fitted(count_trained(file, **columns), chosen)
@@ -116,11 +117,19 @@ def count_trained(file: Path, **columns: str) -> int:
     Raises `BadInput` for a file that it cannot read. What stands in columns that the model reads is not looked at.
     """
     parameters = CsvParameters(file=str(file.absolute()), **columns)
-    people = len({row[parameters.user] for _, row in CsvTask(**parameters.model_dump()).rows()})
-    trained = people - count_held_out(people, parameters.held_out)
+    people = {row[parameters.user] for _, row in CsvTask(**parameters.model_dump()).rows()}
+    trained = int((~held_out(pseudonyms(people), parameters.held_out)).sum())
     if trained < 8:  # of ten
         raise TooFew(file.name, f"leaves too few people to train ({trained}).", "8")
     return trained
+
+
+def _trained(users: int) -> int:
+    """Return how many of so many made-up people the starter's task trains on, of very many about how many."""
+    share = CsvParameters().held_out
+    if users > MOST_PEOPLE:
+        return round(users * (1 - share))
+    return int((~held_out(pseudonyms(f"p{person}" for person in range(users)), share)).sum())
 
 
 def _files(chosen: dict[str, object], task: tuple[reference.Key, ...], people: int) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat
 
 from fieldfare.errors import NotFound, TooFew, Unreadable, WrongForm
@@ -20,7 +21,6 @@ from fieldfare.registry import Table
 from fieldfare.schema import Schema
 from fieldfare.task import Task, seeded
 from fieldfare_client.tasks.scores import auc
-from fieldfare_client.tasks.split import by_hash
 from fieldfare_client.users import UserTable
 
 
@@ -77,7 +77,7 @@ class CsvTask(Task):
 
     def users(self) -> UserTable:
         table = self._all()
-        trained = np.flatnonzero(~self._kept(table))
+        trained = np.flatnonzero(~held_out(table.pseudonyms, self.share))
         if not trained.size:
             why = f"has so few users ({len(table)}) that all of them are held out for the score."
             raise TooFew(self.file.name, why, "more users, or a smaller held_out")
@@ -85,15 +85,12 @@ class CsvTask(Task):
 
     def evaluate(self, model: torch.nn.Module) -> dict[str, float]:
         table = self._all()
-        rows = table.rows(np.flatnonzero(self._kept(table))).columns
-        if bool((rows["y"] == rows["y"][0]).all()):
-            why = "all rows of held-out users have the same target, and AUC tells two apart."
+        rows = table.rows(np.flatnonzero(held_out(table.pseudonyms, self.share))).columns
+        if not len(rows["y"]) or bool((rows["y"] == rows["y"][0]).all()):
+            why = "all rows of held-out users have the same target, or there are none, and AUC tells two apart."
             raise TooFew(self.file.name, why, "rows of both targets, or a larger held_out")
         with torch.no_grad():
             return {"auc": auc(model(rows["x"])[:, 0], rows["y"])}
-
-    def _kept(self, table: UserTable) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        return by_hash(table.pseudonyms, count_held_out(len(table), self.share))
 
     def _columns(self) -> list[str]:
         """Return the columns that the model reads: the header alone, no user's data."""
@@ -179,9 +176,12 @@ class CsvTask(Task):
             raise Unreadable(name, "is not CSV in UTF-8.", "save it again as 'CSV UTF-8'") from None
 
 
-def count_held_out(people: int, share: float) -> int:
-    """Return how many of `people` are held out for the score: one at least, where there is one."""
-    return min(people, max(1, round(share * people)))
+def held_out(pseudonyms: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
+    """Return who is held out for the score, about a `share`: each by a hash of the own name and nobody else's.
+
+    So who was trained on stays a user of the budget whoever joins the file or leaves it, and is never scored.
+    """
+    return pseudonyms < np.uint64(int(share * 2**64))
 
 
 def _number(where: str, cell: str) -> float:
