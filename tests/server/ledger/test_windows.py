@@ -77,6 +77,19 @@ def test_a_window_holds_its_epsilon_and_not_more(ledger: Ledger) -> None:
         ledger.reserve_charge("people", "k", Foreign(mu=0.1), what="x", why="y", actor="trainer")
 
 
+@pytest.mark.parametrize("mu", [2.0, 100.0])
+def test_of_a_charge_beyond_budget_and_window_the_nearest_is_the_windows(ledger: Ledger, mu: float) -> None:
+    """A charge beyond the budget was told a run of all that the budget had left, which the window refuses."""
+    weekly(ledger)
+    with pytest.raises(BudgetRefused, check=coded("window-full", "0.99")):
+        ledger.reserve_charge("people", "k", Foreign(mu=mu), what="x", why="y", actor="trainer")
+    start(ledger, mu_of(0.9))
+    with pytest.raises(BudgetRefused) as refused:
+        ledger.reserve_charge("people", "k", Foreign(mu=mu), what="x", why="y", actor="trainer")
+    assert refused.value.code == "window-full"
+    assert "2026" in refused.value.nearest
+
+
 def test_it_renews_by_the_calendar_and_the_budget_stays(ledger: Ledger, clock: Clock) -> None:
     weekly(ledger)
     begun, whys = 0, []

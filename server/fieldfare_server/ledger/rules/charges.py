@@ -131,6 +131,9 @@ def require_room(name: str, price: Price, committed: Price, terms: budget.Terms,
     """Raise `BudgetRefused` unless a charge of `price` fits beside what is committed of the user who has least left."""
     what, planned = f"a charge of mu {price.mu:.6g} on population {name!r}", PrivacyLoss(price.mu_squared)
     if not terms.hold(committed + price):
-        raise budget.refusal(name, planned, price, committed, terms, what)
+        refused = budget.refusal(name, planned, price, committed, terms, what)
+        if window is not None and refused.code != "leak-spent" and window.holds_less(committed, terms):
+            window.require(what, planned, price)
+        raise refused
     if window is not None:
         window.require(what, planned, price)

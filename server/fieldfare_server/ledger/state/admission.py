@@ -151,9 +151,7 @@ def admit(position: Position, planned: PrivacyLoss, price: Price, demand: Demand
     try:
         made = _admitted(position, planned, price, demand)
     except BudgetRefused as refused:
-        # The nearest run is that of whichever holds less.
-        free = budget.room(position.committed, position.terms).mu
-        if refused.code != "leak-spent" and budget.room(Price(), window.terms).mu <= free:
+        if refused.code != "leak-spent" and window.holds_less(position.committed, position.terms):
             window.require(what, planned, price)
         raise
     window.require(what, planned, price)

@@ -109,6 +109,10 @@ class Window:
         free = budget.room(self.begun, self.terms).mu ** 2
         return max(1.0, free / price.mu_squared) if price.mu_squared else math.inf
 
+    def holds_less(self, committed: Price, terms: budget.Terms) -> bool:
+        """Whether a whole window holds no more than the budget does beside `committed`: the nearest run is its own."""
+        return budget.room(Price(), self.terms).mu <= budget.room(committed, terms).mu
+
     def after(self, price: Price) -> Self:
         """With `price` begun in it too."""
         return replace(self, begun=self.begun + price)
