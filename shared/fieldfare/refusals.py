@@ -26,7 +26,7 @@ _SIZES = ((MinLen, "min_length", "of at least"), (MaxLen, "max_length", "of at m
 def nearest_of(word: object, known: Sequence[str]) -> str:
     """Return those of `known` that look like `word` or contain it, else all of them: one line."""
     text = str(word)
-    near = difflib.get_close_matches(text, known, n=3)
+    near = difflib.get_close_matches(text, known, n=3) or difflib.get_close_matches(text.lower(), known, n=3)
     near += [name for name in known if len(text) > 2 and text in name and name not in near]
     return ", ".join(near or known)
 
@@ -46,14 +46,16 @@ def expected(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(expected(part, metadata) for part in inner if part is not type(None))
     if origin in (tuple, list):
-        return f"{_within('a list', _SIZES, metadata)}, each {expected(inner[0])}"
+        words = "a list" if origin is list or Ellipsis in inner else f"a list of {len(inner)}"
+        return f"{_within(words, _SIZES, metadata)}, each {expected(inner[0])}"
     words = _NAMES.get(annotation, "a table")
     if annotation in (int, float):
         return _within(words, _BOUNDS, metadata)
     if annotation is str:
         most = [item.max_length for item in metadata if isinstance(item, MaxLen | Len) and item.max_length]
-        if any(getattr(item, "pattern", None) for item in metadata):
-            words = "letters, digits, '.', '_' and '-' in quotes, beginning with a letter or a digit"
+        if patterns := [str(item.pattern) for item in metadata if getattr(item, "pattern", None)]:
+            dotted = "letters, digits, '.', '_' and '-' in quotes, beginning with a letter or a digit"
+            words = dotted if "." in patterns[0] else "letters, digits, '_' and '-' in quotes"
         elif any(isinstance(item, MinLen) for item in metadata):
             words += " that is not empty"
         return ", ".join([words, *(f"at most {length} characters" for length in most)])
@@ -106,10 +108,10 @@ def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> B
         shown = key if isinstance(each["input"], Mapping) else f"{key} = {each['input']!r}"
         if each["type"] == "extra_forbidden":
             known = list(_fields(model, path[:-1]))
-            nearest = nearest_of(path[-1], known)
+            nearest = _elsewhere(model, path[-1]) or nearest_of(path[-1], known)
             unknown.update(nearest.split(", "))
             faults.append(BadInput(shown, "unknown key.", nearest, code="key-unknown"))
-        elif each["type"] == "missing":
+        elif each["type"] == "missing" and path[-1] == each["loc"][-1]:  # no number that a list lacks
             missing.append((key, path))
         elif each["type"] == "union_tag_invalid":  # a table whose kind decides what else it has
             context = each["ctx"]
@@ -125,7 +127,8 @@ def bad_input(error: ValidationError, section: str, model: type[BaseModel]) -> B
             why = f"must be {takes(field)}." if field else f"{each['msg']}."
             faults.append(BadInput(shown, why, _nearest(each), code="value-wrong"))
     # A misspelt key is one fault, not two.
-    faults += [BadInput(key, "is required.", code="key-required") for key, path in missing if path[-1] not in unknown]
+    needed = (key for key, path in missing if not unknown & {key, path[-1]})
+    faults += [BadInput(key, "is required.", code="key-required") for key in needed]
     return all_of(faults)
 
 
@@ -181,6 +184,9 @@ def _resolve(model: type[BaseModel], place: list[str]) -> tuple[list[str], Field
             break
         path.append(name)
         field = inner.model_fields.get(name)
+        if field and get_origin(field.annotation) is dict and len(place) > len(path):  # a table of any names
+            path.append(place[len(path)])
+            return path, FieldInfo.from_annotation(get_args(field.annotation)[place[-1] != "[key]"])
         tables = [part for part in (field.annotation, *get_args(field.annotation)) if _is_table(part)] if field else []
         inner = tables[0] if tables else None
     return path, field
@@ -188,6 +194,13 @@ def _resolve(model: type[BaseModel], place: list[str]) -> tuple[list[str], Field
 
 def _is_table(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _elsewhere(model: type[BaseModel], key: str) -> str:
+    """Return `key` with its table, where one table of `model` alone has it; else nothing."""
+    inner = {name: (field.annotation, *get_args(field.annotation)) for name, field in model.model_fields.items()}
+    has = [name for name, parts in inner.items() if any(_is_table(each) and key in each.model_fields for each in parts)]
+    return f"{has[0]}.{key}" if len(has) == 1 else ""
 
 
 def _fields(model: type[BaseModel], path: list[str]) -> Mapping[str, FieldInfo]:

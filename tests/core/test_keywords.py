@@ -128,3 +128,27 @@ def test_another_process_says_what_it_needs() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert "was an object of a script or notebook" in done.stderr
     assert "task = MyTask(...); plan = ff.Plan(task=task, ...)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("keywords", "near"),
+    [
+        ({"run": {"task": "digits", "rounds": 4, "cohort": 20}, "epsilon": 8}, "privacy.epsilon"),
+        ({"privacy": {"population": "p", "epsilon": 8, "delta": 1e-5}, "rounds": 4}, "run.rounds"),
+        ({"run": {"learning_rate": 0.1}, "privacy": {}}, "client.learning_rate"),
+        ({"run": {"epsilom": 8}, "privacy": {}}, ""),
+        ({"run": {"task": "digits"}, "privacy": {"delta": 1e-5}, "mechanism": {"kind": "blt"}, "epsilom": 8}, ""),
+    ],
+)
+def test_a_key_of_another_table_is_told_its_place(keywords: dict[str, object], near: str) -> None:
+    """It was an unknown key, whose nearest were all keys of the table in which it stood."""
+    with pytest.raises(BadInput) as refused:
+        Plan(**keywords)
+    (unknown,) = [each for each in refused.value.faults if each.code == "key-unknown"]
+    assert unknown.nearest == near or (not near and "." not in unknown.nearest)
+
+
+def test_a_kind_in_capitals_is_told_its_name() -> None:
+    with pytest.raises(BadInput) as refused:
+        Plan(task="digits", epsilon=8, delta=1e-5, rounds=4, cohort=20, mechanism="BLT")
+    assert refused.value.nearest == "blt"

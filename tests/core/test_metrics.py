@@ -146,8 +146,11 @@ def test_a_plan_is_the_same_after_it_was_stored_and_without_metrics_it_has_its_o
         # Half of the range is no number: every reply would be dropped as not finite.
         ({"show": {"a": [-1e308, 1e308]}}, coded("out-of-range", "metrics.show.a")),
         ({"show": {"a": [0, 5e-324]}}, coded("out-of-range", "metrics.show.a")),
-        ({"show": {"a": [0, NAN]}}, coded("value-wrong", "metrics.show")),
-        ({"show": {"a.low": [0, 1]}}, coded("value-wrong", "metrics.show")),
+        ({"show": {"a": [0, NAN]}}, coded("value-wrong", "metrics.show.a")),
+        ({"show": {"a": [0]}}, coded("value-wrong", "metrics.show.a = [0]", "2")),
+        ({"show": {"a": [0, 1, 2]}}, coded("value-wrong", "metrics.show.a = [0, 1, 2]")),
+        ({"show": {"a": 5}}, coded("value-wrong", "metrics.show.a = 5", "2")),
+        ({"show": {"a.low": [0, 1]}}, coded("value-wrong", "metrics.show.a.low")),
         ({"show": {"a": [0, 1]}, "window": 65}, coded("out-of-range", "metrics.window")),
         ({"show": {"a": [0, 1]}, "weight": 0}, coded("value-wrong", "metrics.weight")),
     ],
