@@ -949,6 +949,39 @@ def test_a_long_name_pushes_no_column_out_of_sight(browser: Any, url: str, ledge
             assert region.evaluate("(shown) => shown.scrollWidth <= shown.clientWidth"), table
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+def test_what_people_wrote_without_a_space_scrolls_no_page_sideways(
+    browser: Any, url: str, ledger: Ledger, width: int
+) -> None:
+    """A note of a run, such as a path, made a phone's page four times as wide, and hid the reason of a raise."""
+    long = "/srv/" + "a-folder-with-a-long-name-" * 4
+    ledger_data.start(ledger, "a" * 40).finish("failed", long)
+    ledger.raise_population("aircraft", epsilon=9.0, delta=1e-5, actor=long, reason=long)
+    with new_page(browser, viewport={"width": width, "height": 800}) as page:
+        for address in ("", f"#run={'a' * 40}"):
+            page.goto(f"{url}/{address}")
+            page.locator(".banner", has_text=long).wait_for()
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.goto(f"{url}/#population=aircraft")
+        changes = page.locator("#changes .scroll")
+        page.locator("#changes td", has_text=long).first.wait_for()
+        assert changes.evaluate("(shown) => shown.scrollWidth <= shown.clientWidth")
+
+
+@pytest.mark.parametrize("theme", ["", "dark"])
+def test_a_dark_page_is_printed_on_white(browser: Any, url: str, run: RunHandle, theme: str) -> None:
+    with new_page(browser, color_scheme="dark") as page:
+        page.goto(url)
+        page.evaluate(f"localStorage.setItem('fieldfare.theme', '{theme}')")
+        page.goto(f"{url}/#run=live")
+        page.reload()
+        page.locator("main[aria-busy=false]").wait_for()
+        ink = "getComputedStyle(document.body).color"
+        assert page.evaluate(ink) == "rgb(230, 237, 233)"
+        page.emulate_media(media="print")
+        assert page.evaluate(ink) == "rgb(22, 33, 28)"
+
+
 def test_ids_and_times_of_runs_stand_on_one_line_and_programs_names_are_broken(
     browser: Any, url: str, ledger: Ledger
 ) -> None:
