@@ -243,8 +243,11 @@ def test_another_plan_or_another_model_does_not_continue_a_run(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("nodes", [2, 4])
-def test_other_nodes_of_one_process_do_not_continue_a_run_and_leave_it_to_its_own(tmp_path: Path, nodes: int) -> None:
+def test_other_nodes_of_one_process_do_not_continue_a_run_and_leave_it_to_its_own(
+    tmp_path: Path, nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It went on with strangers, whom the population got to know, and nobody was told."""
+    monkeypatch.setenv("FIELDFARE_BUDGET", "")  # no budget of a node's own, for the nodes either
 
     def broken(number: int, arrays: ArrayRecord) -> None:
         if number:

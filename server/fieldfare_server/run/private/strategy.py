@@ -168,7 +168,8 @@ class PrivateStrategy(Strategy, metaclass=Shown):
     ) -> None:
         """
         Args:
-            plan: a `Plan`, a plan file's path, or its text, in place of the keywords that describe a plan.
+            plan: a `Plan`, a plan file's path, or its text, in place of the keywords that describe a plan. One that
+                names no participation asks each user once, as everywhere.
             epsilon, delta: what the run may spend; or `noise_multiplier` (in clip norms) in place of epsilon.
             cohort: planned users a round: the fixed denominator of every mean.
             clip: the L2 norm of one user's update, or a `[clipping]` table.
@@ -531,7 +532,7 @@ class PrivateStrategy(Strategy, metaclass=Shown):
         self._session = session
         log_signal(session.cost, model.schema.numel, log)
         # Nodes with a budget of their own leave out whom it no longer allows: they are no other users.
-        budgets = self._charge_on_nodes or "FIELDFARE_BUDGET" in os.environ
+        budgets = self._charge_on_nodes or bool(os.environ.get("FIELDFARE_BUDGET"))
         session.has_all_users = there.kind == "local" and not budgets
         with session:
             for done in self._committed(session) if self._continues else ():
