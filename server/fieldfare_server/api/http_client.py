@@ -49,7 +49,7 @@ class Client(Service):
         except (httpx.InvalidURL, ValueError):
             parts = httpx.URL("")
         if parts.scheme not in ("http", "https") or not parts.host:
-            raise WrongForm(f"service URL {url!r}", "cannot be understood.", "http://127.0.0.1:8000")
+            raise WrongForm(f"service URL {url!r}", "cannot be understood.", "http://127.0.0.1:8080")
         if token and parts.scheme == "http" and parts.host not in (*LOOPBACK_HOSTS, "::1"):
             raise NotAllowed(f"a token for {url}", "it would be sent in the clear.", url.replace("http:", "https:", 1))
         headers = {"Authorization": f"Bearer {token}"} if token else {}

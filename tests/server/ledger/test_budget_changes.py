@@ -150,8 +150,10 @@ def test_no_raise_goes_above_the_ceiling(ledger: Ledger) -> None:
     ],
 )
 def test_impossible_rules_are_refused(ledger: Ledger, rules: Rules) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput) as refused:
         ledger.create_population("wrong", 1.0, 1e-6, rules=rules, actor="officer")
+    # The option counts hours: 86400 of them were ten years.
+    assert ("--reservation-hours 24" in refused.value.nearest) is (rules.reservation_seconds is not None)
 
 
 # -- two persons ----------------------------------------------------------------------------------------------------

@@ -68,7 +68,8 @@ class Rules:
         _require_below(epsilon, delta, self.ceiling_epsilon, self.ceiling_delta)
         seconds = self.reservation_seconds
         if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
-            raise OutOfRange(f"reservation_seconds = {seconds}", "must be positive and finite.", "86400")
+            near = "86400 (--reservation-hours 24)"
+            raise OutOfRange(f"reservation_seconds = {seconds}", "must be positive and finite.", near)
 
 
 def find(state: State, name: str) -> FoldedPopulation:
@@ -141,7 +142,7 @@ def created(state: State, record: Record, event: events.Created) -> Iterator[row
     if not is_name(name):
         raise WrongForm(f"population {name!r}", "a name is letters, digits, '.', '_' and '-', at most 100.")
     if name in state.populations:
-        raise AlreadyThere(f"population {name!r}", "there is one of that name.", "another name")
+        raise AlreadyThere(f"population {name!r}", "there is one of that name.", "that one; another for other people")
     require(0 <= event.leak < event.delta, "its leak is not below its delta")
     kept = event.accounting == odometers.INDIVIDUAL
     require(not kept or not hides_presence(event.adjacency), "its odometers would tell who is there")
