@@ -45,19 +45,19 @@ def prepare_each(
     What `prepare` may write to again for the next user is copied. Raises `WrongForm` where it drops or adds rows, or
     gives users several dtypes: joined, all rows would have the widest, by which one user would move the others.
     """
-    parts, dtypes = [], set()
+    parts: list[tuple[torch.Tensor, ...]] = []
     with own_randomness(0):
         for columns, key in zip(batches, keys, strict=True):
             reseed(key)
-            own = {column.untyped_storage().data_ptr() for column in columns.values()}
-            part = standard_dtypes(task.prepare(columns))
-            if any(values.shape[0] != len(column) for values in part for column in columns.values()):
+            own = [column.untyped_storage().data_ptr() for column in columns.values()]
+            inputs, targets = standard_dtypes(task.prepare(columns))
+            size = len(next(iter(columns.values())))
+            if inputs.shape[0] != size or targets.shape[0] != size:
                 # Else every later user would train on the rows of the one before.
                 raise WrongForm(f"run.task = {task.name!r}", "its prepare() drops or adds rows.")
-            parts.append(tuple(v if v.untyped_storage().data_ptr() in own else v.clone() for v in part))
-            dtypes.add(tuple(values.dtype for values in part))
-    if len(dtypes) > 1:
-        raise WrongForm(f"run.task = {task.name!r}", "its prepare() gives users rows of several dtypes.")
+            parts.append(tuple(v if v.untyped_storage().data_ptr() in own else v.clone() for v in (inputs, targets)))
+            if any(one.dtype != first.dtype for one, first in zip(parts[-1], parts[0], strict=True)):
+                raise WrongForm(f"run.task = {task.name!r}", "its prepare() gives users rows of several dtypes.")
     return parts
 
 
