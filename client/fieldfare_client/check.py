@@ -378,6 +378,9 @@ class _Check:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             with as_fault("model", self.name, f"the model does not take inputs of {show_shape(self.inputs)}"):
                 outputs = self._model_of(self.inputs)
+            if not isinstance(outputs, torch.Tensor):
+                why = f"the model gives a {type(outputs).__name__}, not a tensor."
+                raise self._fault("model", why, "a forward() that returns one of its tensors, such as the logits")
             self._require_labels(outputs)
             shapes = f"outputs of {show_shape(outputs)} and targets of {show_shape(self.targets)}"
             with as_fault("loss", self.name, f"loss() failed on {shapes}"):

@@ -193,6 +193,11 @@ FAULTY: dict[str, tuple[Any, str, str]] = {
     "no name": (NoName, "task", "has no name"),
     "no score_name": (NoScoreName, "task", "has no score_name"),
     "constructor raises": (failing(OSError("no such share")), "task", "OSError: no such share"),
+    "outputs in a tuple": (
+        model(lambda: nn.Sequential(nn.Linear(4, 8), nn.LSTM(8, 3))),
+        "model",
+        "gives a tuple, not a tensor. Nearest allowed: a forward() that returns one of its tensors",
+    ),
     "not a task": (dict, "task", "not a fieldfare.task.Task"),
     "users() raises": (task(users=failing(FileNotFoundError("clinic.csv"))), "users", "FileNotFoundError: clinic.csv"),
     "users() gives a list": (task(users=lambda self: [1, 2]), "users", "gives a list, not a fieldfare_client.users"),
