@@ -40,10 +40,10 @@ def prepares_nothing(task: Task) -> bool:
 def prepare_each(
     task: Task, batches: Sequence[Mapping[str, torch.Tensor]], keys: Sequence[int]
 ) -> list[tuple[torch.Tensor, ...]]:
-    """Return (inputs, targets) of each user's columns, prepared one user at a time and drawn from the user's key.
+    """Return (inputs, targets) of each user's columns, prepared for one user at a time, seeded by its key.
 
-    What `prepare` may write to again for the next user is copied. Raises `WrongForm` where it drops or adds rows, or
-    gives users several dtypes: joined, all rows would have the widest, by which one user would move the others.
+    What `prepare` may write to again for the next user is copied. Raises `WrongForm` where it drops or adds
+    rows, or gives users several dtypes: joined, all would have the widest, so that one user moves the others.
     """
     parts: list[tuple[torch.Tensor, ...]] = []
     with own_randomness(0):
