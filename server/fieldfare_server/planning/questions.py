@@ -163,13 +163,15 @@ class Asked(Table):
 
         A step of rate 1 on one row, and a server that steps as far, make the released model the noised mean
         contribution (`fieldfare_client.questions`).
+
+        Raises `BadInput` for another answer than a noised sum, by a plan that would not charge it.
         """
         privacy = self.privacy.model_dump(exclude_defaults=True)
         trains = {} if self.client is None else {"client": self.client.model_dump(mode="json", exclude_none=True)}
         tuning = {} if self.tuning is None else {"tuning": self.tuning.model_dump()}
         asked = self.run.cohort or max(1, users)  # of nobody, so that admission says who is missing
         question = self.question.of_users(asked).model_dump(mode="json")
-        return Plan.parse(
+        plan = Plan.parse(
             {
                 "privacy": {**privacy, "adjacency": self.privacy.adjacency},
                 "run": {**self.run.model_dump(exclude_defaults=True), "task": QUESTION, "rounds": 1, "cohort": asked},
@@ -181,6 +183,11 @@ class Asked(Table):
                 **tuning,
             }
         )
+        if self.question.box is not None:  # before anything is priced or written: `Rounds` asks it too
+            from fieldfare_server.run.round.answers import sum_of  # imports Flower
+
+            sum_of(plan, 0.0)
+        return plan
 
 
 def task_of_nodes(plan: Mapping[str, Any]) -> str:

@@ -20,6 +20,8 @@ from fieldfare.questions.items import letters_of
 from fieldfare_client.app import user_names
 from fieldfare_client.users import UserTable
 from fieldfare_flower.messages import NAMES, UPDATE, Occasion
+from fieldfare_server.cli.ask import offer
+from fieldfare_server.cli.ask import put as ask
 from fieldfare_server.evidence.certificate import certificate
 from fieldfare_server.evidence.looks import Offer, look
 from fieldfare_server.evidence.verify import recharge, verify
@@ -199,6 +201,25 @@ def test_under_replace_one_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as refused:
         put(home(tmp_path, adjacency="replace_one"), asked(adjacency="replace_one"), LyingGrid(1, task=CODES))
     assert refused.value.code == "items-adjacency"
+
+
+@pytest.mark.parametrize(
+    ("privacy", "code"),
+    [({"adjacency": "replace_one"}, "items-adjacency"), ({"rounding": "discrete"}, "question-as-planned")],
+)
+def test_what_would_be_refused_is_refused_before_a_run_is_in_the_ledger(
+    privacy: dict[str, str], code: str, tmp_path: Path
+) -> None:
+    """A dry run named the price of a question that was refused as soon as its run was in the ledger."""
+    state = home(tmp_path, adjacency=privacy.get("adjacency", "zero_out"))
+    table = asked().model_dump(mode="json", exclude_none=True)
+    question = Asked.of({**table, "privacy": {**table["privacy"], **privacy}})
+    for tried in (offer, ask):
+        with pytest.raises(BadInput) as refused:
+            tried(state, question)
+        assert refused.value.code == code
+    with Ledger.open(state.ledger) as ledger:
+        assert ledger.runs().items == ()
 
 
 def test_a_plan_with_fewer_places_than_values_does_not_begin(tmp_path: Path) -> None:
