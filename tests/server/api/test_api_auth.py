@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from fastapi.testclient import TestClient
+from live_ledger import LiveLedger, client_at
 
-from conftest import LiveLedger, client_at
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api.server import config, serve_in_thread
 from fieldfare_server.ledger.sql import tokens

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi.testclient import TestClient
-
-from conftest import LiveLedger
+from live_ledger import LiveLedger
 
 URL = "/v1/populations/aircraft/charges"
 NEW: dict[str, Any] = {"key": "a", "loss": {"mu": 0.1}, "what": "ranker", "why": "weekly training"}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import ledger_data
 import pytest
+from live_ledger import LiveLedger
 
-from conftest import LiveLedger
 from fieldfare.errors import BadInput
 from fieldfare_server.api import Settings, create_app
 from fieldfare_server.api import events as events_module

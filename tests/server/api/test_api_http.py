@@ -8,8 +8,8 @@ import threading
 import ledger_data
 import pytest
 from fastapi.testclient import TestClient
+from live_ledger import LiveLedger, client_at
 
-from conftest import LiveLedger, client_at
 from fieldfare_server.api import Settings, health
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.auth import Buckets

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from fastapi.testclient import TestClient
+from live_ledger import LiveLedger, client_at
 
-from conftest import LiveLedger, client_at
 from fieldfare_server.api import Settings, connections, create_app
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.api.events import Broker, TooManyClients

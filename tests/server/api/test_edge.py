@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from live_ledger import LiveLedger
 
-from conftest import LiveLedger
 from fieldfare_server.api import Settings, connections, create_app
 from fieldfare_server.api.server import config, serve_in_thread
 

@@ -17,9 +17,9 @@ import ledger_data
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from live_ledger import LiveLedger, client_at
 from sqlalchemy import event
 
-from conftest import LiveLedger, client_at
 from fieldfare.accounting.filter import Rectangle
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.gaussian import gaussian_delta, gaussian_epsilon

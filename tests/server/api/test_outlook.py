@@ -12,8 +12,8 @@ import ledger_data
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from live_ledger import client_at
 
-from conftest import client_at
 from fieldfare.accounting import PrivacyLoss
 from fieldfare.accounting.foreign import Foreign
 from fieldfare.accounting.individual import UNIT, Demand

@@ -14,10 +14,10 @@ from typing import Any
 import ledger_data
 import pytest
 from fastapi.testclient import TestClient
+from live_ledger import client_at
 from sqlalchemy import Engine, event
 from typer.testing import CliRunner
 
-from conftest import client_at
 from fieldfare_server.api import Settings, outlook
 from fieldfare_server.api.answers import Answers
 from fieldfare_server.cli.application import application
