@@ -28,6 +28,22 @@ const whole = (value, what) => {
   return value;
 };
 
+/** Read JSON, of which no number is beyond a double's range. */
+function read(text) {
+  must(typeof text === "string", "a part is no text of JSON");
+  return JSON.parse(text, (_, value) => {
+    must(typeof value !== "number" || Number.isFinite(value), "a number is beyond the range of doubles");
+    return value;
+  });
+}
+
+/** Decode base64 that has one spelling. */
+function decode(text) {
+  const raw = Buffer.from(text, "base64");
+  must(raw.toString("base64") === text, "a part is no base64");
+  return raw;
+}
+
 // -- rows, tree, checkpoint -------------------------------------------------------------------------------------------
 
 const NAMES = ["action", "actor", "at", "body", "event", "id", "population", "round", "run"];
@@ -47,11 +63,13 @@ function canonical(value) {
 function readRows(exact, plain) {
   const rows = plain.map((values, i) => {
     must(values.length === 10, "a row has other than ten columns");
+    must(values.every((v) => v === null || ["string", "number"].includes(typeof v)), "a column holds no plain value");
+    must(typeof values[0] === "string", "a row has no action");
     const content = NAMES.map((name, j) => `"${name}":${canonical(exact[i][j])}`).join(",");
     const row = Object.fromEntries(NAMES.map((name, j) => [name, values[j]]));
     must(/^[0-9a-f]{64}$/.test(values[9]), "a row has no previous hash");
     const hash = sha256(Buffer.from(values[9], "hex"), `{${content}}`);
-    return { ...row, body: JSON.parse(row.body), previous: values[9], hash };
+    return { ...row, body: read(row.body), previous: values[9], hash };
   });
   for (let i = 0; i < rows.length; i++) {
     whole(rows[i].id, "a row's id");
@@ -93,7 +111,7 @@ function checkCheckpoint(made, rows) {
   const name = sha256(`${origin}\n`, Buffer.from([1]), raw).subarray(0, 4);
   const key = createPublicKey({ key: { kty: "OKP", crv: "Ed25519", x: raw.toString("base64url") }, format: "jwk" });
   const own = made.checkpoint.slice(split + 2).split("\n").filter((line) => line.startsWith(`\u2014 ${origin} `))
-    .map((line) => Buffer.from(line.split(" ")[2], "base64")).filter((each) => each.subarray(0, 4).equals(name));
+    .map((line) => decode(line.split(" ")[2])).filter((each) => each.subarray(0, 4).equals(name));
   must(own.length > 0, "the key did not sign the checkpoint");
   for (const each of own) must(verify(null, Buffer.from(text), key, each.subarray(4)), "the signature does not hold");
   const digest = sha256(...rows.map((row) => row.hash)).toString("hex");
@@ -134,6 +152,12 @@ const between = (a, b) => Math.max(0, a > 0 ? tail(a) - tail(b) : tail(-b) - tai
 const gauss = (mu, e) => (mu === 0 ? 0 : tail(e / mu - mu / 2) - tail(e / mu + mu / 2, e));
 const curveOf = (mu, leak) => (e) => leak + (1 - leak) * gauss(mu, e);
 
+/** Round up to nine digits, but for 5e-13 of it. */
+function upwards(x) {
+  const exact = Number(x.toPrecision(12)), near = Number(exact.toPrecision(9));
+  return near >= exact ? near : Number((near + 10 ** (Math.floor(Math.log10(exact)) - 8)).toPrecision(9));
+}
+
 /** Find where a decreasing function falls below 0. */
 function falls(f, low, high) {
   while (f(high) > 0) [low, high] = [high, 2 * high];
@@ -148,15 +172,19 @@ const epsilonAt = (mu, delta) => (gauss(mu, 0) <= delta ? 0 : falls((e) => gauss
 
 // -- what the rows say ------------------------------------------------------------------------------------------------
 
-const nothing = (loss) => loss.mu_squared === 0 && !(loss.sampled ?? []).length && !(loss.certified ?? []).length;
-const amplified = (loss) => (loss.sampled ?? []).length + (loss.certified ?? []).length > 0;
+const events = ({ sampled = [], certified }) => {
+  must(Array.isArray(sampled) && Array.isArray(certified ?? []), "what a run costs has another form");
+  return sampled.length + (certified ?? []).length;
+};
+const nothing = (loss) => events(loss) === 0 && loss.mu_squared === 0;
+const amplified = (loss) => events(loss) > 0;
 
 /** What a run takes from its population, by its rows. */
 function chargeOf(start, finish) {
-  const price = JSON.parse(start.price), planned = JSON.parse(start.planned);
+  const price = read(start.price), planned = read(start.planned);
   number(price.mu_squared, "a price's mu^2"), number(price.leak, "a price's leak");
   if (!finish) return price;
-  const spent = JSON.parse(finish.spent);
+  const spent = read(finish.spent);
   if (nothing(spent)) return { mu_squared: 0, leak: 0 };
   return amplified(planned) ? price : { mu_squared: number(spent.mu_squared, "spent mu^2"), leak: price.leak };
 }
@@ -165,6 +193,7 @@ function chargeOf(start, finish) {
 function populationOf(rows) {
   const [first] = rows;
   must(first.action === "population.create", "the first row creates no population");
+  must(rows.filter((row) => row.action === "population.create").length === 1, "the population is created twice");
   must(rows.every((row) => row.population === first.population), "a row is another population's");
   // A name is printed in the verdict: it has no space and no control character that could write another one.
   must(/^[A-Za-z0-9][A-Za-z0-9._-]*$/.test(first.population), "the population has a name that there is not");
@@ -172,24 +201,26 @@ function populationOf(rows) {
   const terms = rows.filter((row, i) => i === 0 || row.action === "population.raise").map(({ body }) => {
     const { epsilon, delta } = body;
     number(epsilon, "epsilon"), number(delta, "delta");
-    must(delta < 1 && leak < delta, "D is not below delta");
+    must(epsilon > 0 && delta < 1 && leak < delta, "D is not below delta");
     const inner = (delta - leak) / (1 - leak);
     return { epsilon, delta, square: falls((m) => inner - gauss(Math.sqrt(m), epsilon), 0, 1) };
   });
   const best = terms.reduce((a, b) => (b.square > a.square ? b : a));
   const odometers = first.body.accounting === "individual" || rows.some((r) => r.action === "population.odometers");
-  const charges = new Map();
+  const charges = new Map(), open = new Map(); // open: what started, and has neither ended nor been given back
   for (const { action, run, body } of rows) {
-    if (action === "run.start") must(!charges.has(`run ${run}`), "a run starts twice");
-    if (action === "run.start") charges.set(`run ${run}`, chargeOf(body, null)), charges.set(`start ${run}`, body);
-    if (action === "run.finish") charges.set(`run ${run}`, chargeOf(charges.get(`start ${run}`), body));
-    if (action === "charge.reserve") {
-      charges.set(`charge ${body.key}`, typeof body.price === "string" ? JSON.parse(body.price) : body.price);
+    const name = action.startsWith("run.") ? `run ${run}` : `charge ${body.key}`;
+    if (["run.start", "charge.reserve", "charge.carry"].includes(action)) {
+      must(!charges.has(name), "a run or a charge starts twice");
+      charges.set(name, action === "run.start" ? chargeOf(body, null) : read(body.price)), open.set(name, body);
     }
-    if (action === "charge.release") charges.delete(`charge ${body.key}`);
+    if (["run.finish", "charge.release"].includes(action)) {
+      must(open.has(name), "what was not under way ends");
+      charges.set(name, action === "run.finish" ? chargeOf(open.get(name), body) : { mu_squared: 0, leak: 0 });
+      open.delete(name);
+    }
   }
-  const taken = [...charges].filter(([name]) => !name.startsWith("start ")).map(([, price]) => price);
-  const sum = (part) => taken.reduce((total, price) => total + number(price[part] ?? 0, part), 0);
+  const sum = (part) => [...charges.values()].reduce((total, price) => total + number(price[part], part), 0);
   const inside = sum("mu_squared") <= best.square * (1 + 1e-9) && sum("leak") <= leak * (1 + 1e-9);
   must(odometers || inside, "the runs take more than the population has");
   return { ...best, leak, odometers, adjacency: first.body.adjacency };
@@ -230,7 +261,7 @@ function againstServer(plan, planned, noise, inner, stated) {
   const square = Math.max(number(planned.mu_squared, "planned mu^2") - resolution, noise) / part ** 2 + resolution;
   const epsilon = epsilonAt(Math.sqrt(square), inner);
   must(number(stated.server, "epsilon against the server") >= epsilon * (1 - 1e-9), "the server learns more");
-  return `; epsilon ${Number(stated.server.toPrecision(6))} against the server`;
+  return `; epsilon ${upwards(stated.server)} against the server`;
 }
 
 // -- the noise --------------------------------------------------------------------------------------------------------
@@ -264,9 +295,10 @@ function noisingOf(noising, n, rounds) {
   if (form === "tree" && noising.tree === "online") return onlineTree(n);
   must(form === "toeplitz" || form === "dense", `a matrix of the unknown form ${form}`);
   const { base64, sha256: digest, shape } = noising[form];
-  const raw = Buffer.from(base64, "base64");
+  const raw = decode(base64);
   must(sha256(raw).toString("hex") === digest, "the matrix has another digest");
-  must(raw.length === 8 * shape.reduce((a, b) => a * b, 1) && shape[0] >= n, "the matrix has another shape");
+  const fits = shape.every(Number.isInteger) && raw.length === 8 * shape.reduce((a, b) => a * b, 1) && shape[0] >= n;
+  must(fits && shape.length === (form === "dense" ? 2 : 1), "the matrix has another shape");
   const at = (i) => raw.readDoubleLE(8 * i);
   const columns = form === "dense" ? shape[1] : rounds;
   return Array.from({ length: n }, (_, t) => Float64Array.from({ length: columns }, (_, j) =>
@@ -318,14 +350,14 @@ function worstOfUsers(made, commits, g) {
   must(made.participants.length === commits.length, "there are participants of other rounds");
   const patterns = new Map();
   made.participants.forEach((each, t) => {
-    const raw = Buffer.from(each, "base64"), { body } = commits[t];
+    const raw = decode(each), { body } = commits[t];
     must(raw[0] === 1 && sha256(raw).toString("hex") === body.participants, `round ${t} had other participants`);
     let user = 0, step = 0, scale = 1, count = 0;
     for (const byte of inflateSync(raw.subarray(1))) {
       step += (byte & 127) * scale;
       if ((scale *= 128) && byte & 128) continue;
       must(count === 0 || step > 0, `a user is twice in round ${t}`);
-      user += step;
+      must(Number.isSafeInteger((user += step)), `a user of round ${t} has no number`); // two numbers are never one
       patterns.set(user, [...(patterns.get(user) ?? []), t]);
       [step, scale, count] = [0, 1, count + 1];
     }
@@ -372,8 +404,10 @@ const evenly = ({ separation: b, count: k }, n) =>
 
 function worstOfScheme(made, plan, g) {
   const { scheme, groups, bins, separation } = plan.participation, n = g.length, { worst } = made.accounting;
-  const b = { "cyclic-poisson": groups, "balls-in-bins": bins, "b-min-sep": separation }[scheme] ?? 1;
+  must(typeof scheme === "string", "the plan has no scheme");
+  const b = { __proto__: null, "cyclic-poisson": groups, "balls-in-bins": bins, "b-min-sep": separation }[scheme] ?? 1;
   const k = Math.ceil(n / (scheme === "random-allocation" ? bins : b));
+  number(worst.square, "the worst pattern's square"), whole(worst.count, "how many rounds the worst pattern has");
   must(worst.separation === b && worst.count >= k, "the worst pattern is another scheme's");
   const p = worst.witness;
   must(p.every((t, i) => Number.isInteger(t) && t >= 0 && t < n && (i === 0 || t - p[i - 1] >= b)), "no such pattern");
@@ -738,7 +772,7 @@ const PARTS = ["accounting", "assumptions", "checkpoint", "epsilon", "format", "
 
 /** Return what was proven of a certificate, one line. Throws `Refused`, or another error for what is no certificate. */
 export function check(text, key, model) {
-  const made = JSON.parse(text);
+  const made = read(text);
   must(made.format === "fieldfare-certificate/2", "another format");
   must(same(Object.keys(made).sort(), PARTS), "parts are missing or unknown");
   must(key === undefined || key === "any" || key.toLowerCase() === made.key, "another key signed this log");
@@ -747,18 +781,18 @@ export function check(text, key, model) {
   const population = populationOf(rows), own = rows.filter((row) => row.run === made.run);
   const [starts, finishes] = ["run.start", "run.finish"].map((each) => own.filter((row) => row.action === each));
   must(starts.length === 1 && finishes.length <= 1, "the run starts or ends other than once");
-  const start = starts[0].body, planned = JSON.parse(start.planned), plan = JSON.parse(made.plan);
+  const start = starts[0].body, planned = read(start.planned), plan = read(made.plan);
   must(sha256(made.plan).toString("hex") === start.plan, "the plan is another run's");
   const commits = rows.filter((row) => row.action === "round.commit"), n = commits.length;
   must(commits.every((row, t) => row.run === made.run && row.round === t), "rounds are missing or twice");
-  must(start.rounds === plan.run.rounds && n >= 1 && n <= start.rounds, "the plan has other rounds");
+  must(start.rounds === plan.run.rounds && n <= start.rounds, "the plan has other rounds");
   const nonces = commits.map((row) => row.body.nonce);
-  must(start.format === 0 || (nonces.every(Boolean) && new Set(nonces).size === n), "noise was used twice");
+  must(start.format === 0 || (nonces.every((each) => typeof each === "string" && each) && new Set(nonces).size === n), "noise was used twice");
   must(plan.privacy.adjacency === population.adjacency, "the plan has another adjacency");
   const secret = population.adjacency === "add_remove";
   must(["add_remove", "zero_out", "replace_one"].includes(population.adjacency), "an unknown adjacency");
   must(!secret || made.participants.length === 0, "participation is not secret");
-  const sigma = number(made.noise.multiplier, "the noise multiplier"), stated = plan.privacy.noise_multiplier ?? null;
+  const sigma = number(made.noise.multiplier, "the noise multiplier"), stated = plan.privacy.noise_multiplier;
   must(sigma > 0 && (stated === null || sigma === stated), "the plan names another noise multiplier");
 
   const named = Object.entries(start.noise ?? {}).sort();
@@ -769,20 +803,22 @@ export function check(text, key, model) {
   number(square, "mu^2"), number(leak, "the leak");
   must(square >= charged.mu_squared && leak >= charged.leak, "the log charged more");
   const theorems = ["filter"], curve = curveOf(Math.sqrt(charged.mu_squared) * (1 + 1e-4), charged.leak);
+  const resolution = number("charged_resolution" in plan ? plan.charged_resolution : 0, "the resolution");
+  const applied = noisingOf(made.noising, n, start.rounds);
   let error = 0, noisy = 0;
-  if (amplified(planned)) {
+  if (n > 0 && amplified(planned) && charged.leak > 0) { // without a leak, the price is that of draws that are known
     must(secret, "an amplified run shows who took part");
     must(!(planned.sampled?.length && planned.certified?.length), "the run is charged in two ways");
-    const columns = inverseColumns(noisingOf(made.noising, n, n)); // of a run that ended early, what it released
+    must(applied.every((row, i) => row.every((x, j) => j <= i || x === 0)), "a round has noise of a later one");
+    const columns = inverseColumns(applied.map((row) => row.subarray(0, n))); // of an early end, what it released
     const kind = planned.certified?.length ? "certified" : "sampled";
     (kind === "certified" ? checkCertified : checkSampled)(planned, plan, sigma, columns, curve, charged.leak);
     theorems.push(kind);
-  } else {
-    const b = gram(noisingOf(made.noising, n, start.rounds));
+  } else if (n > 0) {
+    const b = gram(applied);
     const worst = secret ? worstOfScheme(made, plan, b.g) : worstOfUsers(made, commits, b.g);
     const f = population.adjacency === "replace_one" ? 2 : 1;
     noisy = (f * f * worst) / (sigma * sigma);
-    const resolution = number(plan.charged_resolution ?? 0, "the resolution");
     // The population's sum takes the log's word: no less than one pattern that the scheme allows costs.
     const least = secret ? sumOver(b.g, evenly(made.accounting.worst, n)) : worst;
     must(charged.mu_squared >= ((f * f * least) / (sigma * sigma) + resolution) * (1 - b.error - 1e-9),
@@ -809,9 +845,10 @@ export function check(text, key, model) {
     error = b.error + 1e-12;
     must(square >= cost * (1 - error), "the rounds cost more than was charged");
   }
-  must(same([...made.theorems].sort(), theorems.sort()), "the charge rests on other theorems");
+  must(same(made.theorems, theorems.sort()), "the charge rests on other theorems");
   const epsilon = epsilonAt(Math.sqrt(square), (population.delta - population.leak) / (1 - population.leak));
   const { lo, hi } = made.epsilon;
+  must(typeof lo === "number" && typeof hi === "number", "epsilon's interval is none");
   must(lo <= epsilon * (1 + error) && epsilon * (1 - error) <= hi, "epsilon lies outside its interval");
   const first = Number.isInteger(population.epsilon) ? population.epsilon.toFixed(1) : String(population.epsilon);
   const models = commits.map((row) => row.body.model ?? null), at = model ? models.indexOf(digestOfModel(model)) : null;
@@ -821,7 +858,7 @@ export function check(text, key, model) {
   const masks = blinder ? `; masked, ${opened} by ${blinder.slice(0, 16)}` : "";  // rehearsed: in the server's process
   const inner = (population.delta - population.leak) / (1 - population.leak);
   const by = notes + masks + againstServer(plan, planned, noisy, inner, made.epsilon) + (population.odometers ? ", by each user's own odometer" : "");
-  const digits = Number(epsilon.toPrecision(6));
+  const digits = upwards(epsilon * (1 + error));
   const delta = population.delta.toExponential();
   return `(${first}, ${delta}) for every user of ${rows[0].population}; this run epsilon ${digits}${by}; ` +
     `log key ${made.key.slice(0, 16)}`;
@@ -830,7 +867,8 @@ export function check(text, key, model) {
 if (process.argv[1] && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
   try {
     const [, , file, key, model] = process.argv;
-    console.log(`yes: ${check(readFileSync(file, "utf8"), key, model && readFileSync(model))}`);
+    const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(readFileSync(file));
+    console.log(`yes: ${check(text, key, model && readFileSync(model))}`);
   } catch (error) {
     console.log(`no: ${error.message}`);
     process.exitCode = 1;

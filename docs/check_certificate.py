@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 sys.path.insert(0, str(Path(__file__).parent))
 import check_sampled
-from check_sampled import Refused, amplified_mu, asked, blinder, discrete, model_digest, need, online_tree, spent, worst
+from check_sampled import Refused, amplified_mu, asked, blinder, discrete, need, online_tree, read, spent, worst
 
 KEYS = (
     *("accounting", "assumptions", "checkpoint", "epsilon", "format", "key", "noise", "noising", "others"),
@@ -43,24 +43,36 @@ def sha(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
+def decoded(text: str) -> bytes:
+    raw = base64.b64decode(text)
+    need(base64.b64encode(raw).decode() == text, "the base64 of a part")
+    return raw
+
+
 def bound(c: dict[str, Any], key: str | None) -> list[Row]:
     """The rows, in order, shown to be all that the signed checkpoint names for this run and its population."""
     text, _, signatures = c["checkpoint"].rpartition("\n\n")
     (origin, size, root, line), public = text.split("\n"), bytes.fromhex(c["key"])
     need(re.fullmatch("[0-9a-f]{64}", c["key"]), "the key's form")
+    need(re.fullmatch(r"fieldfare\.ledger/.+ [1-9][0-9]*", f"{origin} {size}"), "the checkpoint's first lines")
     need(key in (None, "any") or c["key"] == str(key).lower(), "another key than the ledger's signed the checkpoint")
-    signed = [base64.b64decode(s.split(" ")[2]) for s in signatures.splitlines() if s.startswith(f"\u2014 {origin} ")]
+    signed = [decoded(s.split(" ")[2]) for s in signatures.split("\n") if s.startswith(f"\u2014 {origin} ")]
     mine = [s[4:] for s in signed if s[:4] == sha(f"{origin}\n\x01".encode() + public)[:4]]
     need(mine, "the checkpoint has no signature of its key")
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(mine[0], f"{text}\n".encode())
+        for each in mine:
+            Ed25519PublicKey.from_public_bytes(public).verify(each, f"{text}\n".encode())
     except InvalidSignature:
         raise Refused("the checkpoint's signature") from None
     rows = [dict(zip((*HASHED, "previous"), values, strict=True)) for values in c["rows"]]
     hashes, others = {}, iter(c["others"])
-    for row in rows:
+    for values, row in zip(c["rows"], rows, strict=True):
+        plain = type(row["id"]) is int and all(type(each) in (str, int, float, type(None)) for each in values)
+        need(type(row["action"]) is str, "the action of a row")
+        need(plain and re.fullmatch("[0-9a-f]{64}", row["previous"]), "the columns of a row")
+        need(hashes.get(row["id"] - 2, before := bytes.fromhex(row["previous"])) == before, "the chain of the rows")
         content = json.dumps({k: row[k] for k in HASHED}, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        hashes[row["id"] - 1] = sha(bytes.fromhex(row["previous"]) + content.encode())
+        hashes[row["id"] - 1] = sha(before + content.encode())
     numbers = list(hashes)
     need(numbers == sorted(numbers) and len(numbers) == len(rows), "the order of the rows")
 
@@ -74,14 +86,14 @@ def bound(c: dict[str, Any], key: str | None) -> list[Row]:
         at = bisect.bisect_left(inside, first + left)
         return sha(b"\1" + tree(first, left, inside[:at]) + tree(first + left, count - left, inside[at:]))
 
-    need(tree(0, int(size), numbers) == base64.b64decode(root) and not list(others), "rows that the log has not")
+    need(tree(0, int(size), numbers) == decoded(root) and not list(others), "rows that the log has not")
     populations = {row["population"] for row in rows}
     need(len(populations) == 1, "rows of another population")
     # A name is printed in the verdict: it has no space and no control character that could write another one.
     need(re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]*", next(iter(populations))), "the population's name")
     digest = sha(b"".join(hashes.values())).hex()
     need(line == f"rows {populations.pop()} {c['run']} {len(rows)} {digest}", "rows are missing, added or moved")
-    return [{**row, "body": json.loads(row["body"])} for row in rows]
+    return [{**row, "body": read(row["body"])} for row in rows]
 
 
 def noising(stored: dict[str, Any], n: int) -> np.ndarray:
@@ -89,9 +101,10 @@ def noising(stored: dict[str, Any], n: int) -> np.ndarray:
     if stored == {"tree": "online"}:
         return online_tree(n)
     ((form, value),) = stored.items()
-    raw = base64.b64decode(value["base64"], validate=True)
+    raw = decoded(value["base64"])
     values = np.frombuffer(raw, "<f8").reshape(value["shape"])
     need(sha(raw).hex() == value["sha256"] and np.isfinite(values).all(), "the digest of B")
+    need(list(values.shape) == value["shape"], "the shape of B")
     need(len(values) >= n and values.ndim == {"toeplitz": 1, "dense": 2}[form], "the shape of B")
     if form == "dense":
         return values[:n]
@@ -119,7 +132,7 @@ def decode(blob: bytes, count: int) -> list[int]:
             last += value
             users.append(last)
             value = shift = 0
-    need(len(users) == len(set(users)) == count, "the participants of a round")
+    need(blob[0] == 1 and not shift and len(users) == len(set(users)) == count, "the participants of a round")
     return users
 
 
@@ -127,7 +140,7 @@ def patterns(blobs: list[str], commits: list[Row]) -> set[tuple[int, ...]]:
     """The distinct patterns of all users, from the sets of participants that the log names by their SHA-256."""
     rounds: dict[int, list[int]] = {}
     for t, (text, row) in enumerate(zip(blobs, commits, strict=True)):
-        blob = base64.b64decode(text)
+        blob = decoded(text)
         need(sha(blob).hex() == row["body"]["participants"], "the participants of a round")
         for user in decode(blob, row["body"]["participant_count"]):
             rounds.setdefault(user, []).append(t)
@@ -159,17 +172,20 @@ def m_of(epsilon: float, delta: float, leak: float) -> Any:
 
 def taken(rows: list[Row]) -> tuple[float, float]:
     """(sum of mu^2, sum of leaks) of all runs and all charges of other trainers, as the log says."""
-    open_, closed = {}, []
+    open_, closed, seen = {}, [], set()
     for row in rows:
         body, name = row["body"], (row["run"], row["body"].get("key"))
-        if row["action"] in ("run.start", "charge.reserve"):
-            need(name not in open_, "a run or a charge starts twice")
-            open_[name] = [json.loads(body["price"])[k] for k in ("mu_squared", "leak")], body.get("planned", "{}")
+        if row["action"] in ("run.start", "charge.reserve", "charge.carry"):
+            need(name not in seen, "a run or a charge starts twice")
+            seen.add(name)
+            price = [read(body["price"])[k] for k in ("mu_squared", "leak")]
+            need(all(type(each) in (int, float) and each >= 0 for each in price), "a charge below nothing")
+            open_[name] = price, body.get("planned", "{}")
         elif row["action"] == "charge.release":
             del open_[name]
         elif row["action"] == "run.finish":
             price, planned = open_.pop(name)
-            closed.append(spent(price, json.loads(planned), json.loads(body["spent"])))
+            closed.append(spent(price, read(planned), read(body["spent"])))
     prices = [*closed, *(price for price, _ in open_.values())]
     need(all(each >= 0 for price in prices for each in price), "a charge below nothing")
     return tuple(math.fsum(price[i] for price in prices) for i in (0, 1))
@@ -178,32 +194,40 @@ def taken(rows: list[Row]) -> tuple[float, float]:
 def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None) -> str:
     """One line of what was proven; model: a safetensors file that a round released. Raises `Refused`."""
     need(tuple(sorted(c)) == KEYS and c["format"] == "fieldfare-certificate/2", "unknown or missing keys")
-    rows, plan, price, noise = bound(c, key), json.loads(c["plan"]), c["price"], c["noise"]
+    rows, plan, price, noise = bound(c, key), read(c["plan"]), c["price"], c["noise"]
     created, own_rows = rows[0]["body"], [r for r in rows if r["run"] == c["run"]]
     (start,) = [r["body"] for r in own_rows if r["action"] == "run.start"]
-    need(rows[0]["action"] == "population.create" and sha(c["plan"].encode()).hex() == start["plan"], "the plan")
-    commits = [r for r in own_rows if r["action"] == "round.commit"]
+    need(sha(c["plan"].encode()).hex() == start["plan"], "the plan")
+    need([r for r in rows if r["action"] == "population.create"] == rows[:1], "the row that makes the population")
+    commits = [r for r in rows if r["action"] == "round.commit"]
     n, leak, sigma, adjacency = len(commits), created["leak"], noise["multiplier"], created["adjacency"]
-    need([r["round"] for r in commits] == list(range(n)), "the committed rounds")
-    terms = plan["privacy"]
+    need([(r["run"], r["round"]) for r in commits] == [(c["run"], t) for t in range(n)], "the committed rounds")
+    terms, numbers = plan["privacy"], (leak, sigma, price["mu_squared"], price["leak"], *c["epsilon"].values())
+    need(all(type(each) in (int, float) for each in numbers), "a number")
     need(start["rounds"] == plan["run"]["rounds"] >= n and terms["adjacency"] == adjacency, "the plan's rounds")
     need(sigma > 0 and terms["noise_multiplier"] in (None, sigma), "the plan's noise multiplier")
     need(adjacency in ("zero_out", "add_remove", "replace_one"), "an adjacency that there is not")
     need((resolution := plan.get("charged_resolution", 0.0)) >= 0, "the resolution that was charged")
     stated = {**noise, **price.get("discrete", {})}
     need(start.get("noise", stated) == stated, "the noise that the log names")
-    need(len({r["body"].get("nonce") for r in commits}) == n or not start["format"], "one fresh nonce a round")
+    nonces = [r["body"].get("nonce") for r in commits]
+    need(
+        start["format"] == 0 or (all(type(each) is str and each for each in nonces) and len(set(nonces)) == n),
+        "one fresh nonce a round",
+    )
     # What the log charged, and then what the rounds must cost at least.
-    planned, logged = json.loads(start["planned"]), [json.loads(start["price"])[k] for k in ("mu_squared", "leak")]
+    planned, logged = read(start["planned"]), [read(start["price"])[k] for k in ("mu_squared", "leak")]
     ends = [r["body"] for r in own_rows if r["action"] == "run.finish"]
     if ends:
-        logged = spent(logged, planned, json.loads(ends[0]["spent"]))
-    need(price["mu_squared"] >= logged[0] * (1 - 1e-12) and price["leak"] >= logged[1], "a price below the log's")
+        logged = spent(logged, planned, read(ends[0]["spent"]))
+    need(price["mu_squared"] >= logged[0] and price["leak"] >= logged[1], "a price below the log's")
     factor, error, used, own = 2.0 if adjacency == "replace_one" else 1.0, 0.0, ["filter"], 0.0
     b = noising(c["noising"], n)
+    need(adjacency != "add_remove" or c["participants"] == [], "participants, who are secret")
     if n and logged[1] and (planned.get("sampled") or planned.get("certified")):
         need(adjacency == "add_remove", "sampling amplifies under add_remove only")
-        mu, name = amplified_mu(planned, plan, np.linalg.inv(b), sigma, logged[1])
+        need(not np.triu(b, 1).any(), "noise of a later round")
+        mu, name = amplified_mu(planned, plan, np.linalg.inv(b[:, :n]), sigma, logged[1])
         used.append(name)
         need(math.sqrt(logged[0]) >= mu, "mu of the run whose users were drawn in secret")
     elif n:
@@ -227,16 +251,15 @@ def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None)
     mp.mp.dps = 50
     budgets = {(r["body"]["epsilon"], r["body"]["delta"]) for r in rows if r["action"] in GIVEN}
     # The largest that the population ever had.
-    need(all(0 < each < math.inf for each, _ in budgets), "epsilon")
+    need(all(e > 0 and 0 <= leak < d < 1 for e, d in budgets), "epsilon, D or delta")
     epsilon, delta = max(budgets, key=lambda terms: m_of(*terms, leak)) if len(budgets) > 1 else budgets.pop()
-    need(0 <= leak < delta < 1, "D or delta")
     target = (mp.mpf(delta) - leak) / (1 - mp.mpf(leak))
     low, high = (epsilon_of(mp.sqrt(mp.mpf(price["mu_squared"]) * (1 + s * error)), target) for s in (-1, 1))
     need(c["epsilon"]["lo"] <= low + 1e-9 and c["epsilon"]["hi"] >= high - 1e-9, "epsilon's interval")
-    whole = f"this run epsilon {mp.nstr(high, 9)}" + ("" if "noise" in start else "; noise not in the log")
+    whole = f"this run epsilon {check_sampled.upwards(high)}" + ("" if "noise" in start else "; noise not in the log")
     if model is not None:
         names = [r["body"].get("model") for r in commits]
-        need((found := model_digest(model)) in names, "a model that no round of the log released")
+        need((found := check_sampled.model_digest(model)) in names, "a model that no round of the log released")
         whole += f"; the model of round {names.index(found)}"
     if masks := blinder(plan, commits, sigma):
         opened = "opened" if plan["aggregation"].get("blinder") else "rehearsed"  # by a blinder of the server's process
@@ -244,19 +267,21 @@ def check(c: dict[str, Any], key: str | None = None, model: bytes | None = None)
     whole += check_sampled.against_server(plan, planned, own, c["epsilon"], lambda m: epsilon_of(mp.sqrt(m), target))
     total, leaks = taken(rows)
     odometers = [r for r in rows if r["action"] == "population.odometers"]
-    if not odometers and created.get("accounting", "worst-case") == "worst-case":
+    if not odometers and created.get("accounting") != "individual":
         rest = leak + (1 - mp.mpf(leak)) * g_delta(mp.sqrt(mp.mpf(total)), mp.mpf(epsilon))
         need(leaks <= leak and rest <= mp.mpf(delta) * (1 + mp.mpf("1e-9")), "the population's budget is overspent")
     else:
         whole += ", by each user's own odometer"
     shown = f"{delta}".replace("e-0", "e-")
-    return f"yes: ({epsilon}, {shown}) for every user of {rows[0]['population']}; {whole}; log key {c['key'][:16]}"
+    return (
+        f"yes: ({float(epsilon)}, {shown}) for every user of {rows[0]['population']}; {whole}; log key {c['key'][:16]}"
+    )
 
 
 if __name__ == "__main__":
     try:
         given, *model = [Path(each).read_bytes() for each in (*sys.argv[1:2], *sys.argv[3:4])]
-        print(check(json.loads(given), *sys.argv[2:3], *model))
+        print(check(read(given.decode()), *sys.argv[2:3], *model))
     except (Refused, OSError) as error:
         sys.exit(f"no: {error}")
     except Exception as error:  # a file may hold anything in any place

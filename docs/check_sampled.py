@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import math
+from decimal import ROUND_CEILING, Context
 from statistics import NormalDist
 from typing import Any
 
@@ -29,6 +30,22 @@ class Refused(Exception):
 def need(truth: Any, line: str) -> None:
     if not truth:
         raise Refused(line)
+
+
+def read(text: str) -> Any:
+    """What a text of JSON says. Raises ValueError where one of its numbers is none, or is beyond a double's range."""
+
+    def finite(digits: str) -> float:
+        if not math.isfinite(value := float(digits)):
+            raise ValueError(f"the number {digits}")
+        return value
+
+    return json.loads(text, parse_float=finite, parse_constant=finite)
+
+
+def upwards(value: Any) -> float:
+    """Round up to nine digits, but for 5e-13 of it."""
+    return float(Context(prec=9, rounding=ROUND_CEILING).create_decimal(mp.nstr(mp.mpf(value), 12)))
 
 
 def model_digest(file: bytes) -> str:
@@ -81,7 +98,7 @@ def against_server(
     need(0 < ratio <= 1 and plan["privacy"].get("rounding") == "grid" and resolution >= 0, "the blinder's noise")
     square = (max(planned.get("mu_squared", 0.0), own) - resolution) / ratio**2 + resolution
     need(stated["server"] >= epsilon_at(square) - 1e-9, "epsilon against the server")
-    return f"; epsilon {mp.nstr(mp.mpf(stated['server']), 9)} against the server"
+    return f"; epsilon {upwards(stated['server'])} against the server"
 
 
 def blinder(plan: dict[str, Any], commits: list[dict[str, Any]], sigma: float) -> str:
@@ -188,6 +205,7 @@ def worst(c: dict[str, Any], g: np.ndarray) -> float:
     apart = {"cyclic-poisson": "groups", "balls-in-bins": "bins", "b-min-sep": "separation"}
     b_plan = spec[apart[scheme]] if scheme in apart else 1
     blocks = spec["bins"] if scheme == "random-allocation" else b_plan
+    need(all(type(each) is int for each in (b, k, *witness)), "the numbers of the worst pattern")
     need(1 <= b <= b_plan and k >= -(-n // blocks), "the scheme is not the plan's")
     spaced = all(y - x >= b for x, y in itertools.pairwise(witness)) and all(0 <= t < n for t in witness)
     need(len(witness) <= k and spaced, "the witness's scheme")

@@ -503,6 +503,75 @@ def named(name: str) -> Callable[[Certificate], Certificate]:
     return lambda made: sealed(made, [{**row, "population": name} for row in rows_of(made)])
 
 
+def with_rows(*more: tuple[str, str | None, Any]) -> Callable[[Certificate], Certificate]:
+    """With rows at the end, of these actions, runs and bodies."""
+
+    def forge(made: Certificate) -> Certificate:
+        rows = rows_of(made)
+        return sealed(made, [*rows, *({**rows[0], "action": a, "run": run, "body": body} for a, run, body in more)])
+
+    return forge
+
+
+def charge(square: float, key: str = "a key") -> dict[str, str]:
+    """The body of a row with a charge beside the runs."""
+    return {"key": key, "price": json.dumps({"mu_squared": square, "leak": 0.0})}
+
+
+LOSS = {"mu_squared": 1e6, "sampled": [], "certified": []}
+NO_LOSS = {**LOSS, "mu_squared": 0.0}
+ENDED_TWICE = with_rows(
+    ("run.start", "another", {**charge(1e6), "planned": json.dumps(LOSS)}),
+    *(("run.finish", "another", {"spent": json.dumps(loss)}) for loss in (LOSS, NO_LOSS)),
+)
+
+
+def without_one_nonce(made: Certificate) -> Certificate:
+    rows = rows_of(made)
+    [row for row in rows if row["action"] == "round.commit"][2]["body"]["nonce"] = ""
+    return sealed(made, rows)
+
+
+def infinite_noise(made: Certificate) -> Certificate:
+    """Of a plan that leaves it to the calibration: rounds without a price."""
+    rows, nothing = rows_of(made), json.dumps({"mu_squared": 1e-3, "sampled": []})
+    for row in rows:
+        row["body"] |= {name: nothing for name in ("planned", "spent") if name in row["body"]}
+        if row["action"] == "run.start":
+            row["body"] |= {"price": charge(1e-3)["price"], "noise": {"multiplier": math.inf}}
+    price, ends = {"leak": 0.0, "mu_squared": 1e-3}, {"lo": 0.0, "hi": 50.0}
+    return sealed({**made, "noise": {"multiplier": math.inf}, "price": price, "epsilon": ends}, rows)
+
+
+def another_accounting(made: Certificate) -> Certificate:
+    rows = rows_of(with_starts(1e6)(made))
+    rows[0]["body"]["accounting"] = "none"
+    return sealed(made, rows)
+
+
+def later_noise(made: Certificate) -> Certificate:
+    """A sampled run whose first round has noise of the second, too: under one band, none of which is left."""
+    values = np.eye(6)
+    values[0, 1] = 1.0
+    return sealed({**made, "noising": {"dense": array(values)}}, rows_of(made))
+
+
+def users_of_no_double(made: Certificate) -> Certificate:
+    """User 2^60 + 2^30 in each round: as doubles, which round at each sum, another user in each."""
+    raw, rows = [], rows_of(made)
+    commits = [row for row in rows if row["action"] == "round.commit"]
+    for t, row in enumerate(commits):
+        text, first = b"", 2**60 + (t << 20)
+        steps = [first, *[154] * (3 * t), 2**60 + 2**30 - first - 462 * t]
+        for value in steps:
+            while value > 127:
+                text, value = text + bytes([value & 127 | 128]), value >> 7
+            text += bytes([value])
+        raw.append(b"\x01" + zlib.compress(text))
+        row["body"] |= {"participants": hashlib.sha256(raw[-1]).hexdigest(), "participant_count": len(steps)}
+    return sealed({**made, "participants": [base64.b64encode(each).decode() for each in raw]}, rows)
+
+
 REDERIVED: dict[str, tuple[str, str, Callable[[Certificate], Certificate]]] = {
     "eight rounds charged as one": in_rows("run.start", planned(lambda e: [*e[:2], 1])),
     "another rate": in_rows("run.start", planned(lambda e: [0.01, *e[1:]])),
@@ -545,6 +614,16 @@ REDERIVED: dict[str, tuple[str, str, Callable[[Certificate], Certificate]]] = {
     "a charge below nothing": ("nu", "", with_starts(-1e6)),
     "a name that writes a verdict": ("nu", "", named("people; this run epsilon 0.01; log key 00\x1b[8m")),
     "a round twice": ("nu", "", lambda made: sealed(made, [*rows_of(made), rows_of(made)[-3]])),
+    "a run that ends twice": ("poisson", "", ENDED_TWICE),
+    "what an early run had spent": ("poisson", "", with_rows(("charge.carry", None, charge(1e6)))),
+    "a charge twice": ("poisson", "", with_rows(*(("charge.reserve", None, charge(s)) for s in (1e6, 0.0)))),
+    "a charge given back that nobody took": ("poisson", "", with_rows(("charge.release", None, {"key": "a key"}))),
+    "a second making": ("poisson", "", lambda made: sealed(made, [*rows_of(made), rows_of(made)[0]])),
+    "an accounting that there is not": ("poisson", "", another_accounting),
+    "one round without a nonce": ("nu", "", without_one_nonce),
+    "infinite noise": ("calibrated", "", infinite_noise),
+    "noise of a later round": ("poisson", "", later_noise),
+    "users whose numbers are no doubles": ("nu", "", users_of_no_double),
 }
 
 
@@ -554,6 +633,12 @@ def test_rows_that_contradict_each_other_are_refused_even_under_a_key(what: str,
     honest = certificates[kind]
     assert not refused(sealed(honest, rows_of(honest)))
     assert refused(forge(honest))
+
+
+def test_what_an_early_run_had_spent_counts_where_it_fits(certificates: Certificates) -> None:
+    made = certificates["poisson"]
+    assert not refused(with_rows(("charge.carry", None, charge(1e-3)))(made))
+    assert refused(with_rows(*(("charge.carry", None, charge(4.0 * i, f"key {i}")) for i in range(9)))(made))
 
 
 def test_samples_refuse_a_low_point_that_the_one_exact_test_does_not_reach(

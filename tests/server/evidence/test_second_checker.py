@@ -259,14 +259,15 @@ def test_both_refuse_less_than_the_rounds_cost_even_under_a_key(
     assert "cost more than was charged" in said or "one exact test reaches more than the curve" in said
 
 
+@pytest.mark.parametrize("rounds", [0, 2])
 @pytest.mark.parametrize("kind", ["nu", "poisson", CUT])
-def test_both_believe_a_run_that_was_stopped(kind: str, tmp_path: Path) -> None:
-    """Of a sampled one the second checker asked for rows of noise that were never drawn."""
+def test_both_believe_a_run_that_was_stopped(kind: str, rounds: int, tmp_path: Path) -> None:
+    """Of a sampled one the second checker asked for rows of noise that were never drawn, and for a round."""
     a_plan = plan(**KINDS[kind])
     state_dir = home(tmp_path, adjacency=a_plan.privacy.adjacency)
     with Session.begin(state_dir, a_plan, identity_is_stable=True) as session:
         strategy = FieldfareStrategy(session)
-        for _ in range(2):
+        for _ in range(rounds):
             strategy.run_round(LyingGrid(3))
         session.finish("stopped", "test")
     with Ledger.open(state_dir.ledger) as ledger, ledger.snapshot() as snapshot:
