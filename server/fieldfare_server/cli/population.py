@@ -93,7 +93,7 @@ def list_(service: Service) -> CommandResult:
     """List all populations."""
     found = list(service.populations())
     rows = [
-        (v.name, v.state, v.epsilon, decimal(v.delta), up(v.spent.epsilon), v.adjacency, v.unit, len(v.proposals))
+        (v.name, v.state, v.epsilon, promised(v.delta), up(v.spent.epsilon), v.adjacency, v.unit, len(v.proposals))
         for v in found
     ]
     columns = ("population", "state", "epsilon limit", "delta", "spent", "adjacency", "unit", "raises that wait")
@@ -124,7 +124,7 @@ def history(
     rows = [(f"{m.at:%Y-%m-%d %H:%M}", m.limit_epsilon, *both) for m, both in zip(told.moments, used, strict=True)]
 
     def tell() -> None:
-        print_table(f"Population {name} at delta {decimal(told.delta)}", ("at", "limit", "committed", "spent"), rows)
+        print_table(f"Population {name} at delta {promised(told.delta)}", ("at", "limit", "committed", "spent"), rows)
         for each in reversed(told.changes):
             what = each.action.removeprefix("population.")
             why = f": {' '.join(each.reason.split())}" if each.reason else ""  # on one line, lest it look like two
@@ -141,7 +141,7 @@ def _table(view: Population, charges: Sequence[Charge], notes: Sequence[BudgetCh
     bound = f"epsilon {up(view.bound_epsilon, 6):g}"
     rows = [
         ("state", view.state),
-        ("limit", f"epsilon {view.epsilon:g} at delta {decimal(view.delta)}"),
+        ("limit", f"epsilon {up(view.epsilon, 6):g} at delta {promised(view.delta)}"),
         ("guarantee", f"{bound} at delta {promised(view.bound_delta)}: the largest limit so far"),
         *_together(view.together),
         ("spent", f"epsilon {up(view.spent.epsilon):g}"),
@@ -157,7 +157,7 @@ def _table(view: Population, charges: Sequence[Charge], notes: Sequence[BudgetCh
     rows += [
         (
             f"raise {each.id} waits",
-            f"to epsilon {each.epsilon:g} at delta {decimal(each.delta)}, by {each.proposed_by}: {each.reason}",
+            f"to epsilon {up(each.epsilon, 6):g} at delta {promised(each.delta)}, by {each.proposed_by}: {each.reason}",
         )
         for each in view.proposals
     ]
@@ -172,7 +172,7 @@ def _table(view: Population, charges: Sequence[Charge], notes: Sequence[BudgetCh
 def _together(several: Together | None) -> list[tuple[str, str]]:
     if several is None:
         return []
-    shown = f"epsilon {up(several.epsilon):g} at delta {decimal(several.delta)}: who is in several is secret"
+    shown = f"epsilon {up(several.epsilon):g} at delta {promised(several.delta)}: who is in several is secret"
     return [(f"a user of all {several.populations} populations", shown)]
 
 
@@ -181,7 +181,7 @@ def _window(window: WindowAnswer | None) -> str:
         return "none"
     runs = "" if window.runs_left is None else f", {window.runs_left} runs like the last"
     return (
-        f"epsilon {window.epsilon:g} a {window.every}: {up(window.begun_epsilon):g} began, "
+        f"epsilon {up(window.epsilon, 6):g} a {window.every}: {up(window.begun_epsilon):g} began, "
         f"{down(window.remaining_epsilon):g} may still begin{runs}; renews {window.renews_at:%Y-%m-%d} UTC"
     )
 
@@ -332,13 +332,13 @@ OVERDRAWN = (
 
 
 def _from(what: str, before: PopulationView) -> str:
-    return f"{what} from epsilon {before.epsilon:g} at delta {decimal(before.delta)}"
+    return f"{what} from epsilon {up(before.epsilon, 6):g} at delta {promised(before.delta)}"
 
 
 def _answer(opened: Ledger, made: PopulationView, what: str) -> CommandResult:
     text = (
-        f"Population {made.name} {what}: epsilon {made.epsilon:g} at delta {decimal(made.delta)}, {made.adjacency}, "
-        f"{up(made.spent_epsilon):g} spent."
+        f"Population {made.name} {what}: epsilon {up(made.epsilon, 6):g} at delta {promised(made.delta)}, "
+        f"{made.adjacency}, {up(made.spent_epsilon):g} spent."
     )
     if made.overdrawn:
         text += " " + OVERDRAWN

@@ -9,7 +9,7 @@ import typer
 
 from fieldfare.errors import Conflict, NotGiven
 from fieldfare.plan import Plan
-from fieldfare.text import decimal, promised, up
+from fieldfare.text import promised, up
 from fieldfare_server.cli import sessions
 from fieldfare_server.cli.command import CommandResult, on_home
 from fieldfare_server.cli.export import check_export, live_export
@@ -154,7 +154,7 @@ def _ended(directory: StateDirectory, run_id: str, noise: tuple[float, float] | 
         out.print(
             f"Run {run_id}: {run.state}, {run.next_round} of {run.rounds} rounds, epsilon {up(run.held[1]):g} at "
             f"delta {promised(run.delta)} (population {run.population}: {up(population.spent_epsilon):g} of "
-            f"{population.epsilon:g} spent, at delta {decimal(population.delta)})."
+            f"{up(population.epsilon, 6):g} spent, at delta {promised(population.delta)})."
         )
         if score.get("score") is not None:
             print_text(f"Held-out {score['score_name']}: {score['score']:.4f}")

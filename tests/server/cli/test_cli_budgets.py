@@ -97,6 +97,15 @@ def test_tables_round_what_is_used_up(home: Path) -> None:
         assert "0.7255" not in told
 
 
+def test_a_limit_is_told_as_no_less_than_it_is(home: Path) -> None:
+    """(3.0000041, 1.0000041e-6) was told as (3, 1e-6): less than what may be spent."""
+    words = ["create", "clinics", "--epsilon", "3.0000041", "--delta", "1.0000041e-6"]
+    for verb in (words, ["show", "clinics"]):
+        told = CliRunner().invoke(assemble("population"), ["population", *verb, "--home", str(home)]).output
+        assert "epsilon 3.00001 at delta 1.00001e-6" in " ".join(told.split())
+        assert "epsilon 3 " not in told
+
+
 def test_a_change_is_confirmed_with_what_was_before(home: Path) -> None:
     ask(home, "population", "create", "clinics", "--epsilon", "1", "--delta", "1e-6")
     for verb, epsilon, before in (
