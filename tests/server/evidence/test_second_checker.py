@@ -98,7 +98,7 @@ def second_of_many() -> Iterator[Second]:
             return told.readline().rstrip("\n")
 
         yield say
-        given.close()
+        process.kill()  # a worker that a simulation forked meanwhile may hold the pipe, whose end would not come
 
 
 @pytest.mark.parametrize("what", REDERIVED)
