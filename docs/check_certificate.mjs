@@ -152,7 +152,7 @@ const between = (a, b) => Math.max(0, a > 0 ? tail(a) - tail(b) : tail(-b) - tai
 const gauss = (mu, e) => (mu === 0 ? 0 : tail(e / mu - mu / 2) - tail(e / mu + mu / 2, e));
 const curveOf = (mu, leak) => (e) => leak + (1 - leak) * gauss(mu, e);
 
-/** Round up to nine digits, but for 5e-13 of it. */
+/** Round to twelve digits, and then up to nine. */
 function upwards(x) {
   const exact = Number(x.toPrecision(12)), near = Number(exact.toPrecision(9));
   return near >= exact ? near : Number((near + 10 ** (Math.floor(Math.log10(exact)) - 8)).toPrecision(9));

@@ -44,7 +44,7 @@ def read(text: str) -> Any:
 
 
 def upwards(value: Any) -> float:
-    """Round up to nine digits, but for 5e-13 of it."""
+    """Round to twelve digits, and then up to nine."""
     return float(Context(prec=9, rounding=ROUND_CEILING).create_decimal(mp.nstr(mp.mpf(value), 12)))
 
 

@@ -187,27 +187,26 @@ def _resolve(model: type[BaseModel], place: list[str]) -> tuple[list[str], Field
         if field and get_origin(field.annotation) is dict and len(place) > len(path):  # a table of any names
             path.append(place[len(path)])
             return path, FieldInfo.from_annotation(get_args(field.annotation)[place[-1] != "[key]"])
-        tables = [part for part in (field.annotation, *get_args(field.annotation)) if _is_table(part)] if field else []
+        tables = _tables(field) if field else []
         inner = tables[0] if tables else None
     return path, field
 
 
-def _is_table(annotation: object) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+def _tables(field: FieldInfo) -> list[type[BaseModel]]:
+    parts = (field.annotation, *get_args(field.annotation))
+    return [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
 
 
 def _elsewhere(model: type[BaseModel], key: str) -> str:
     """Return `key` with its table, where one table of `model` alone has it; else nothing."""
-    inner = {name: (field.annotation, *get_args(field.annotation)) for name, field in model.model_fields.items()}
-    has = [name for name, parts in inner.items() if any(_is_table(each) and key in each.model_fields for each in parts)]
+    has = [name for name, field in model.model_fields.items() if any(key in one.model_fields for one in _tables(field))]
     return f"{has[0]}.{key}" if len(has) == 1 else ""
 
 
 def _fields(model: type[BaseModel], path: list[str]) -> Mapping[str, FieldInfo]:
     """Return the fields of the table at `path` below `model`."""
     for name in path:
-        annotation = model.model_fields[name].annotation
-        model = next(part for part in (annotation, *get_args(annotation)) if _is_table(part))
+        model = _tables(model.model_fields[name])[0]
     return model.model_fields
 
 

@@ -202,5 +202,5 @@ class Measures:
 
 
 def _copied(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return a copy, which one call of `prepare` may change: others' failures decide how many there are."""
+    """Return a copy for one call of `prepare`, which may change it: after another's failure there is a second call."""
     return {name: column.clone() for name, column in batch.items()}

@@ -40,7 +40,7 @@ def prepares_nothing(task: Task) -> bool:
 def prepare_each(
     task: Task, batches: Sequence[Mapping[str, torch.Tensor]], keys: Sequence[int]
 ) -> list[tuple[torch.Tensor, ...]]:
-    """Return (inputs, targets) of each user's columns, prepared for one user at a time, seeded by its key.
+    """Return (inputs, targets) of each user's columns, prepared alone, with the user's key as seed.
 
     What `prepare` may write to again for the next user is copied. Raises `WrongForm` where it drops or adds
     rows, or gives users several dtypes: joined, all would have the widest, so that one user moves the others.
