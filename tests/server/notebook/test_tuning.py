@@ -218,8 +218,10 @@ def test_trials_are_compared_by_a_charged_question_on_the_share(tmp_path: Path) 
 
 
 def test_all_of_it_is_admitted_before_the_first_trial(tmp_path: Path) -> None:
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", create=True) as ledger:
+        ledger.create_population("people", 3.9, 1e-5, simulated=True, actor="test")
     with pytest.raises(BudgetRefused):  # the trials fit, the final run does not
-        tune(tmp_path, budget=3.9)
+        tune(tmp_path)
     many = plan(cohort=18, min_reports=18, population="many")
     with pytest.raises(BadInput):  # the others are too few for the final run
         ff.tune(many, RATES, budget=4, ledger=tmp_path, progress=False)
