@@ -72,8 +72,8 @@ def forget() -> Iterator[None]:
     faults.load({})
 
 
-def ledger_of(home: Path) -> Ledger:
-    return Ledger.open(f"sqlite:///{home / 'ledger.sqlite3'}")
+def ledger_of(home: Path, create: bool = False) -> Ledger:
+    return Ledger.open(f"sqlite:///{home / 'ledger.sqlite3'}", create=create)
 
 
 def charges(home: Path) -> tuple[int, float, int]:
@@ -218,10 +218,10 @@ def test_trials_are_compared_by_a_charged_question_on_the_share(tmp_path: Path) 
 
 
 def test_all_of_it_is_admitted_before_the_first_trial(tmp_path: Path) -> None:
-    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", create=True) as ledger:
+    with ledger_of(tmp_path, create=True) as ledger:
         ledger.create_population("people", 3.9, 1e-5, simulated=True, actor="test")
     with pytest.raises(BudgetRefused):  # the trials fit, the final run does not
-        tune(tmp_path)
+        tune(tmp_path, budget=3.9)
     many = plan(cohort=18, min_reports=18, population="many")
     with pytest.raises(BadInput):  # the others are too few for the final run
         ff.tune(many, RATES, budget=4, ledger=tmp_path, progress=False)
@@ -369,7 +369,7 @@ def test_what_cannot_be_tuned_is_refused(over: Any, more: dict[str, Any]) -> Non
 
 
 def test_a_population_without_odometers_is_refused(tmp_path: Path) -> None:
-    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.sqlite3'}", create=True) as ledger:
+    with ledger_of(tmp_path, create=True) as ledger:
         ledger.create_population("people", 8, 1e-5, simulated=True, adjacency="add_remove", actor="test")
     with pytest.raises(BadInput, check=coded("unsupported", "population")):
         tune(tmp_path)
