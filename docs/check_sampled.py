@@ -64,6 +64,7 @@ def spent(price: list[float], planned: dict[str, Any], said: dict[str, Any]) -> 
     """What an ended run costs: a sampled one all of its price once a round was committed, another one what it spent."""
     if not (said["mu_squared"] or said["sampled"] or said.get("certified")):
         return [0.0, 0.0]
+    need(type(said["mu_squared"]) in (int, float) and said["mu_squared"] >= 0, "an end below nothing")
     return price if planned.get("sampled") or planned.get("certified") else [said["mu_squared"], price[1]]
 
 

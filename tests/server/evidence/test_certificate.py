@@ -518,12 +518,12 @@ def charge(square: float, key: str = "a key") -> dict[str, str]:
     return {"key": key, "price": json.dumps({"mu_squared": square, "leak": 0.0})}
 
 
-LOSS = {"mu_squared": 1e6, "sampled": [], "certified": []}
-NO_LOSS = {**LOSS, "mu_squared": 0.0}
-ENDED_TWICE = with_rows(
-    ("run.start", "another", {**charge(1e6), "planned": json.dumps(LOSS)}),
-    *(("run.finish", "another", {"spent": json.dumps(loss)}) for loss in (LOSS, NO_LOSS)),
-)
+def with_ends(*squares: float) -> Callable[[Certificate], Certificate]:
+    """With rows of another run, which ends once for each of these."""
+    price = json.dumps({"mu_squared": 1e-3, "leak": 0.0})
+    ends = [json.dumps({"mu_squared": square, "sampled": [], "certified": []}) for square in squares]
+    start = ("run.start", "another", {"price": price, "planned": ends[0]})
+    return with_rows(start, *(("run.finish", "another", {"spent": end}) for end in ends))
 
 
 def without_one_nonce(made: Certificate) -> Certificate:
@@ -614,7 +614,8 @@ REDERIVED: dict[str, tuple[str, str, Callable[[Certificate], Certificate]]] = {
     "a charge below nothing": ("nu", "", with_starts(-1e6)),
     "a name that writes a verdict": ("nu", "", named("people; this run epsilon 0.01; log key 00\x1b[8m")),
     "a round twice": ("nu", "", lambda made: sealed(made, [*rows_of(made), rows_of(made)[-3]])),
-    "a run that ends twice": ("poisson", "", ENDED_TWICE),
+    "a run that ends twice": ("poisson", "", with_ends(1e-3, 1e-3)),
+    "an end below nothing": ("poisson", "", with_ends(-1e-3)),
     "what an early run had spent": ("poisson", "", with_rows(("charge.carry", None, charge(1e6)))),
     "a charge twice": ("poisson", "", with_rows(*(("charge.reserve", None, charge(s)) for s in (1e6, 0.0)))),
     "a charge given back that nobody took": ("poisson", "", with_rows(("charge.release", None, {"key": "a key"}))),
@@ -633,6 +634,11 @@ def test_rows_that_contradict_each_other_are_refused_even_under_a_key(what: str,
     honest = certificates[kind]
     assert not refused(sealed(honest, rows_of(honest)))
     assert refused(forge(honest))
+
+
+@pytest.mark.parametrize("square", [1e-3, 0.0])
+def test_another_run_that_ended_is_believed_where_it_fits(square: float, certificates: Certificates) -> None:
+    assert not refused(with_ends(square)(certificates["poisson"]))
 
 
 def test_what_an_early_run_had_spent_counts_where_it_fits(certificates: Certificates) -> None:
