@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -108,6 +109,12 @@ def require_whole(state: StateDirectory) -> None:
     assert report.ok, str(report.fault)
 
 
+def told(state: StateDirectory) -> list[tuple[Any, ...]]:
+    """What the ledger says of each round: where two runs differ, this says since when."""
+    with Ledger.open(state.ledger) as ledger:
+        return [(r.index, r.attempt, r.state, r.participants, r.statistics) for r in ledger.rounds(RUN).items]
+
+
 def kept(state: StateDirectory) -> list[list[str]]:
     """Names of the noise's tensors in each checkpoint."""
     folder = state.root / RUN / "checkpoints"
@@ -122,6 +129,8 @@ def test_resumed_after_every_round_it_is_the_same_run(
     for _ in range(ROUNDS - 1):
         session = resume(state)
         rounds(session, 1)
+    assert told(state) == told(StateDirectory.of(tmp_path / "whole" / "home"))
+    np.testing.assert_equal(session.cost.mechanism.applied(), uninterrupted.cost.mechanism.applied())
     assert torch.equal(model(session), model(uninterrupted))
     assert kept(state) == [[], []]
     states = list((state.root / RUN / "noise").glob("*"))
