@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -333,6 +334,45 @@ class Other(Written):
             "branches": lambda: self.last(hidden if float(values.detach().sum()) > -1e9 else -hidden),
         }[self.how]()
         return outputs
+
+
+class Beside(nn.Module):
+    """While it is called, another thread calls another model and reads the layers of a third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.only = nn.Linear(6, 3)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as another:
+            assert another.submit(nn.Linear(2, 1), torch.ones(4, 2)).result().shape == (4, 1)
+            model = Written("view")
+            assert not isinstance(another.submit(layers_of, model, Schema.of(model).names).result(), str)
+        outputs: torch.Tensor = self.only(values)
+        return outputs
+
+
+def test_layers_are_read_beside_other_threads() -> None:
+    """Nodes that train at once share a process: none fails because another one reads its model's layers."""
+    call, model = nn.Module.__call__, Beside()
+    assert not isinstance(layers_of(model, Schema.of(model).names), str)
+    assert nn.Module.__call__ is call
+
+
+class Asking(nn.Sequential):
+    """A forward pass that asks what kind its layers are of."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        for layer in self:
+            values = torch.relu(layer(values)) if isinstance(layer, nn.Linear) else layer(values)
+        return values
+
+
+def test_a_model_may_ask_for_the_kinds_of_its_layers() -> None:
+    model = Asking(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    stack = layers_of(model, Schema.of(model).names)
+    assert not isinstance(stack, str)
+    assert [getattr(layer, "kind", None) for layer in stack.layers] == [None, nn.ReLU, nn.Tanh, None, nn.ReLU]
 
 
 @pytest.mark.parametrize("how", ["skips", "scales", "mixes", "twice", "drops", "weighs", "branches"])

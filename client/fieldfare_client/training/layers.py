@@ -7,6 +7,7 @@ in), weights (users, out, in), biases (users, out). No operation mixes two users
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -117,14 +118,11 @@ def layers_of(model: nn.Module, names: tuple[str, ...]) -> Stack | str:
         if not leaf and (module._parameters or module._buffers):
             return f"has weights of its own in {type(module).__name__}"
     try:
-        nodes = list(torch.fx.Tracer().trace(model).nodes)
+        (given, *steps), last = _trace(model)
     except Exception:  # a branch on values, or any other Python that is no list of operations
         return "cannot be traced"
     places = {name: place for place, name in enumerate(names)}
-    flatten, layers = False, list[Layer]()
-    value, (given, *steps, last) = nodes[0], nodes
-    if given.op != "placeholder" or last.op != "output":
-        return "has several inputs"
+    flatten, layers, value = False, list[Layer](), given
     for step in steps:
         if step.op in ("call_function", "call_method") and _reads_rows(step, given):
             continue  # the number of rows, for `view`
@@ -143,12 +141,32 @@ def layers_of(model: nn.Module, names: tuple[str, ...]) -> Stack | str:
             flatten = True
         else:
             return f"has a layer {module or step.target}"
-    if last.args != (value,) or places or not any(isinstance(layer, Linear) for layer in layers):
+    if last is not value or places or not any(isinstance(layer, Linear) for layer in layers):
         return "is no chain of layers"
     return Stack(layers, flatten)
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _trace(model: nn.Module) -> tuple[list[torch.fx.Node], torch.fx.Node | None]:
+    """Return the inputs of `model` and its steps, and which of them it returns; None where that is no tensor.
+
+    On a copy whose own layers note that they are called. `torch.fx.Tracer.trace` exchanges `nn.Module.__call__` for
+    all threads: models that others call raise meanwhile, and of two traces at once one fails.
+    """
+    tracer = torch.fx.Tracer()
+    tracer.root, tracer.graph = model, torch.fx.Graph()
+    given = tracer.create_proxy("placeholder", "inputs", (), {})
+
+    def noting(name: str, module: nn.Module) -> nn.Module:
+        noted = copy.copy(module)  # of the same class, which the model may ask for
+        noted.forward = lambda *args, **kwargs: tracer.create_proxy("call_module", name, args, kwargs)
+        return noted
+
+    layers = {id(m): noting(name, m) for name, m in model.named_modules() if not list(m.children())}
+    returned = copy.deepcopy(model, layers)(given)
+    return list(tracer.graph.nodes), returned.node if isinstance(returned, torch.fx.Proxy) else None
 
 
 def _reads_rows(step: torch.fx.Node, given: torch.fx.Node) -> bool:
