@@ -353,7 +353,7 @@ class Beside(nn.Module):
 
 
 def test_layers_are_read_beside_other_threads() -> None:
-    """Nodes that train at once share a process: none fails because another one reads its model's layers."""
+    """A program may call models of its own meanwhile, or read the layers of another one."""
     call, model = nn.Module.__call__, Beside()
     assert not isinstance(layers_of(model, Schema.of(model).names), str)
     assert nn.Module.__call__ is call
