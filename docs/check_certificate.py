@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 sys.path.insert(0, str(Path(__file__).parent))
 import check_sampled
-from check_sampled import Refused, amplified_mu, asked, blinder, discrete, need, online_tree, read, spent, worst
+from check_sampled import Refused, amplified_mu, asked, blinder, discrete, need, number, online_tree, read, spent, worst
 
 KEYS = (
     *("accounting", "assumptions", "checkpoint", "epsilon", "format", "key", "noise", "noising", "others"),
@@ -178,8 +178,7 @@ def taken(rows: list[Row]) -> tuple[float, float]:
         if row["action"] in ("run.start", "charge.reserve", "charge.carry"):
             need(name not in seen, "a run or a charge starts twice")
             seen.add(name)
-            price = [read(body["price"])[k] for k in ("mu_squared", "leak")]
-            need(all(type(each) in (int, float) and each >= 0 for each in price), "a charge below nothing")
+            price = [number(read(body["price"])[k], "a charge below nothing") for k in ("mu_squared", "leak")]
             open_[name] = price, body.get("planned", "{}")
         elif row["action"] == "charge.release":
             del open_[name]

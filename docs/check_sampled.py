@@ -32,6 +32,11 @@ def need(truth: Any, line: str) -> None:
         raise Refused(line)
 
 
+def number(value: Any, line: str) -> Any:
+    need(type(value) in (int, float) and value >= 0, line)
+    return value
+
+
 def read(text: str) -> Any:
     """What a text of JSON says. Raises ValueError where one of its numbers is none, or is beyond a double's range."""
 
@@ -64,8 +69,9 @@ def spent(price: list[float], planned: dict[str, Any], said: dict[str, Any]) -> 
     """What an ended run costs: a sampled one all of its price once a round was committed, another one what it spent."""
     if not (said["mu_squared"] or said["sampled"] or said.get("certified")):
         return [0.0, 0.0]
-    need(type(said["mu_squared"]) in (int, float) and said["mu_squared"] >= 0, "an end below nothing")
-    return price if planned.get("sampled") or planned.get("certified") else [said["mu_squared"], price[1]]
+    if planned.get("sampled") or planned.get("certified"):
+        return price
+    return [number(said["mu_squared"], "an end below nothing"), price[1]]
 
 
 def asked(plan: dict[str, Any]) -> tuple[str | None, float]:

@@ -150,11 +150,10 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def _trace(model: nn.Module) -> tuple[list[torch.fx.Node], torch.fx.Node | None]:
-    """Return inputs and steps of `model`, and which of them it returns; None where that is no tensor.
+    """Return the steps of `model`, its input first, and the one that it returns, or None.
 
-    On a copy whose own layers note that they are called. `torch.fx.Tracer.trace` exchanges
-    `nn.Module.__call__` for all threads: models that others call raise meanwhile, and of two traces at once
-    one fails.
+    They are noted on a copy, by its layers. `torch.fx.Tracer.trace` exchanges `nn.Module.__call__` for all
+    threads: models that others call raise meanwhile, and of two traces at once one fails.
     """
     tracer = torch.fx.Tracer()
     tracer.root, tracer.graph = model, torch.fx.Graph()

@@ -220,7 +220,7 @@ def test_people_whose_presence_is_secret_and_who_all_fail_end_no_run(
         FakeClock(1.7e9).install(patch)
         state = home(tmp_path, simulated=simulated, adjacency="add_remove")
         grid = grid_of(lambda user, round: True, 1)
-        # From a seed: coins give a first round of one user, who may fail, in 1 of 125 runs.
+        # Seeded: one user alone may fail once, and coins ask one alone first in 1 of 125 runs.
         seed = 11 if simulated else None
         changes: dict[str, Any] = {**sampled, **schedule, "run__min_reports": None, "run__noise_seed": seed}
         if simulated:  # nobody is anywhere
