@@ -189,7 +189,8 @@ def test_what_is_killed_fails_or_is_foreign_tells_no_more_than_the_claim(
         except Refused as error:  # by budget or window, because too few can still pay, or nobody answered
             codes.add(error.code)
             assert broken != "given back"
-            refused, noise = (refused, noise) if broken in UNTOLD else (refused + 1, noise * 1.4)
+            if error.code == "budget-refused":  # the end is told by it, however often too few users can pay before
+                refused, noise = refused + 1, noise * 1.4
             mu, leak, users = 0.0, 0.0, set()
         told = mu, leak, kind == "sealed"
         if mu:
@@ -203,7 +204,7 @@ def test_what_is_killed_fails_or_is_foreign_tells_no_more_than_the_claim(
         assert all(told.delta(max(claimed, 1e-9)) <= DELTA for told in {*of_user.values()}), (step, kind)
         assert all(told.delta(WINDOW) <= DELTA for told in of_week.values())
     assert set(BROKEN) <= done, (set(BROKEN) - done, codes)
-    assert {"nothing-committed", "budget-refused"} <= codes
+    assert "nothing-committed" in codes
     assert refused >= 3
     assert len(of_week) > 1
     worst = max(told.delta(BUDGET) for told in of_user.values())
