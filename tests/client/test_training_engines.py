@@ -384,6 +384,44 @@ def test_what_is_no_stack_is_not_written_out(how: str) -> None:
     torch.testing.assert_close(summed(task, users, engine="batched"), expected, rtol=1e-4, atol=1e-5)
 
 
+class Steps(Written):
+    """Forward passes whose layers are a stack, and whose training is not that of one."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.kept = [self.first.weight]
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        off = torch.autocast("cpu") if self.how == "narrow" else torch.set_grad_enabled(self.how != "freezes")
+        with off:
+            hidden = self.first(values)
+        with torch.set_grad_enabled(self.how != "stops"):
+            hidden = torch.relu(hidden)
+        with torch.no_grad():
+            if self.how == "all":
+                for weight in self.parameters():
+                    weight.clamp_(-0.1, 0.1)
+            elif self.how in ("clamps", "keeps"):
+                (self.kept[0] if self.how == "keeps" else self.first.weight).data.clamp_(-0.1, 0.1)
+        if self.how == "asks its weights" and self.first.weight.detach().norm() > 0:
+            hidden = hidden.tanh()
+        outputs: torch.Tensor = self.last(hidden)
+        return outputs
+
+
+@pytest.mark.parametrize("how", ["freezes", "stops", "narrow", "clamps", "keeps", "all", "asks its weights"])
+def test_what_a_model_does_beside_its_layers_is_not_left_out(how: str) -> None:
+    """Neither gradients that it turns off, another precision, nor what it does with its parameters itself."""
+    task, users = Made(lambda: Steps(how)), list(range(9))
+    model = task.build_model()
+    assert isinstance(layers_of(model, Schema.of(model).names), str)
+    unread = Schema.of(model).flatten(dict(task.build_model().named_parameters()))
+    torch.testing.assert_close(Schema.of(model).flatten(dict(model.named_parameters())), unread, rtol=0, atol=0)
+    alone, close = summed(task, users, engine="loop"), 1e-3 if how == "narrow" else 1e-5
+    torch.testing.assert_close(summed(task, users), alone, rtol=10 * close, atol=close)
+    assert (summed(Made(lambda: Steps("")), users) - alone).abs().max() > 10 * close
+
+
 def test_layers_with_hooks_are_not_written_out() -> None:
     model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
     assert not isinstance(layers_of(model, Schema.of(model).names), str)

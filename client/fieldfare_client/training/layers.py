@@ -11,6 +11,7 @@ import copy
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.fx
@@ -149,24 +150,39 @@ def layers_of(model: nn.Module, names: tuple[str, ...]) -> Stack | str:
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
+class _Noting(torch.fx.Tracer):
+    """Notes steps, and fails where the model turns gradients off or autocast on: no step says so."""
+
+    def create_node(self, *args: Any, **kwargs: Any) -> torch.fx.Node:
+        modes = torch.is_grad_enabled(), *map(torch.is_autocast_enabled, ("cpu", "cuda"))
+        if modes != self.__dict__.setdefault("modes", modes):
+            raise RuntimeError("the model turns gradients off, or autocast on")
+        return super().create_node(*args, **kwargs)
+
+
 def _trace(model: nn.Module) -> tuple[list[torch.fx.Node], torch.fx.Node | None]:
     """Return the steps of `model`, its input first, and the one that it returns, or None.
 
-    They are noted on a copy, by its layers. `torch.fx.Tracer.trace` exchanges `nn.Module.__call__` for all
-    threads: models that others call raise meanwhile, and of two traces at once one fails.
+    They are noted on a copy, by its layers and by stand-ins for their parameters. `torch.fx.Tracer.trace`
+    exchanges `nn.Module.__call__` for all threads: models that others call raise meanwhile, and of two traces
+    at once one fails.
     """
-    tracer = torch.fx.Tracer()
+    tracer = _Noting()
     tracer.root, tracer.graph = model, torch.fx.Graph()
     given = tracer.create_proxy("placeholder", "inputs", (), {})
+    # What the model does with its parameters itself, a change in place or a branch, is a step too, or no trace at all.
+    own = {id(p): tracer.create_proxy("get_attr", name, (), {}) for name, p in model.named_parameters()}
 
     def noting(name: str, module: nn.Module) -> nn.Module:
         noted = copy.copy(module)  # of the same class, which the model may ask for
         noted.forward = lambda *args, **kwargs: tracer.create_proxy("call_module", name, args, kwargs)
+        noted._parameters = {key: own.get(id(p)) for key, p in module._parameters.items()}  # type: ignore[misc]
         return noted
 
     layers = {id(m): noting(name, m) for name, m in model.named_modules() if not list(m.children())}
-    returned = copy.deepcopy(model, layers)(given)
-    return list(tracer.graph.nodes), returned.node if isinstance(returned, torch.fx.Proxy) else None
+    returned = copy.deepcopy(model, {**own, **layers})(given)
+    steps = [node for node in tracer.graph.nodes if node.op != "get_attr"]
+    return steps, returned.node if isinstance(returned, torch.fx.Proxy) else None
 
 
 def _reads_rows(step: torch.fx.Node, given: torch.fx.Node) -> bool:
